@@ -1,0 +1,44 @@
+// Runs a TypeScript file on the pinned Node, after installing what is missing.
+// It is started by whatever Node the machine has (20 or later) and uses nothing but Node itself.
+import { spawn, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = resolve(fileURLToPath(import.meta.url), '../..');
+const [script, ...args] = process.argv.slice(2);
+
+ensureInstalled(root);
+if (script.startsWith('bench/')) ensureInstalled(join(root, 'bench'));
+
+const node = join(root, 'node_modules/node/bin/node');
+const child = spawn(node, [join(root, script), ...args], { stdio: 'inherit' });
+// Ctrl-C reaches the whole foreground group; this parent only waits for the child's own clean end.
+for (const signal of ['SIGINT', 'SIGHUP']) process.on(signal, () => {});
+process.on('SIGTERM', () => child.kill('SIGTERM'));
+child.on('exit', (code, signal) => {
+  process.exitCode = code ?? (signal === 'SIGTERM' || signal === 'SIGINT' ? 0 : 1);
+});
+
+/** `npm ci` in `directory` unless the lock file is the one that was installed last. */
+function ensureInstalled(directory) {
+  const lock = createHash('sha256')
+    .update(readFileSync(join(directory, 'package-lock.json')))
+    .digest('hex');
+  const stamp = join(directory, 'node_modules/.installed');
+  if (existsSync(stamp) && readFileSync(stamp, 'utf8') === lock) return;
+
+  const started = Date.now();
+  process.stderr.write(`Installing dependencies in ${directory} …\n`);
+  const { status } = spawnSync('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], {
+    cwd: directory,
+    stdio: ['ignore', 2, 2],
+  });
+  if (status !== 0) {
+    process.stderr.write('npm ci failed; see its messages above.\n');
+    process.exit(1);
+  }
+  writeFileSync(stamp, lock);
+  process.stderr.write(`Installed in ${((Date.now() - started) / 1000).toFixed(1)} s.\n`);
+}
