@@ -1,0 +1,217 @@
+// Every setting of the service: one entry here gives it a flag, an environment variable, a line in
+// `--help` and a row in docs/operating.md (a test compares them).
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+
+interface Setting<T> {
+  about: string;
+  /** As shown in `--help`; '' when it has no value unless given. */
+  defaultText: string;
+  parse(text: string | undefined): T;
+}
+
+export class ConfigError extends Error {}
+
+const text = <D extends string | undefined>(fallback: D, about: string): Setting<string | D> => ({
+  about,
+  defaultText: fallback ?? '',
+  parse: (given) => (given === undefined || given === '' ? fallback : given),
+});
+
+const oneOf = <const T extends string>(choices: readonly T[], fallback: T, about: string) => ({
+  about: `${about} (${choices.join(', ')})`,
+  defaultText: fallback as string,
+  parse(given: string | undefined): T {
+    const value = given ?? fallback;
+    if (!choices.includes(value as T))
+      throw new ConfigError(`must be one of ${choices.join(', ')}`);
+    return value as T;
+  },
+});
+
+const number = (
+  fallback: number,
+  about: string,
+  { min = 0, max = Number.MAX_SAFE_INTEGER, whole = true } = {},
+): Setting<number> => ({
+  about,
+  defaultText: String(fallback),
+  parse(given) {
+    if (given === undefined) return fallback;
+    const value = Number(given);
+    if (given.trim() === '' || !Number.isFinite(value) || (whole && !Number.isInteger(value)))
+      throw new ConfigError(`must be a ${whole ? 'whole ' : ''}number`);
+    if (value < min || value > max) throw new ConfigError(`must be between ${min} and ${max}`);
+    return value;
+  },
+});
+
+const flag = (about: string, fallback = false): Setting<boolean> => ({
+  about,
+  defaultText: String(fallback),
+  parse(given) {
+    if (given === undefined) return fallback;
+    if (given !== 'true' && given !== 'false') throw new ConfigError('must be true or false');
+    return given === 'true';
+  },
+});
+
+const list = (about: string): Setting<readonly string[]> => ({
+  about: `${about}; comma-separated`,
+  defaultText: '',
+  parse: (given) =>
+    (given ?? '')
+      .split(',')
+      .map((part) => part.trim())
+      .filter((part) => part !== ''),
+});
+
+const port = (fallback: number, about: string) => number(fallback, about, { max: 65_535 });
+
+export const settings = {
+  host: text('127.0.0.1', 'Address that HTTP and the Postgres gateway listen on'),
+  port: port(8080, 'Port of the HTTP interface; 0 picks a free one'),
+  gatewayPort: port(5433, 'Port of the Postgres gateway; 0 picks a free one'),
+  publicUrl: text(undefined, 'Base URL that clients use; default http://host:port'),
+  publicGatewayHost: text(undefined, 'Host name in connection strings; default: host'),
+  dataDir: text('./.coppice', 'Directory of everything the service keeps'),
+  metadataUrl: text(undefined, 'postgresql:// URL of an external control database'),
+  logLevel: oneOf(
+    ['trace', 'debug', 'info', 'warn', 'error', 'silent'],
+    'info',
+    'What is logged to standard error',
+  ),
+  masterKey: text(
+    undefined,
+    'Key of everything sealed at rest: 32 bytes in base64 or hex; several, separated by commas: the first seals, all open. Default: a file in the data directory',
+  ),
+  oidcIssuers: list('Identity providers trusted for claim and sign-in, each issuer=audience'),
+  trustProxy: flag('Take client addresses from X-Forwarded-For'),
+  allowPrivateFetch: flag(
+    'Allow fetching JWKS and bundles from private and loopback addresses although listening beyond loopback',
+  ),
+  bodyLimitMb: number(64, 'Largest request body in MiB', { min: 1, max: 1024 }),
+  regions: list('Regions that databases may be created in; none: any label'),
+  anonymousDatabaseLimit: number(50, 'Databases an anonymous account may have'),
+  databaseLimit: number(1000, 'Databases a verified account may have'),
+  branchLimit: number(20, 'Branches a database may have'),
+  keyLimit: number(100, 'Keys of each kind a database may have'),
+  registrationBurst: number(600, 'Anonymous registrations an address may make at once', { min: 1 }),
+  registrationsPerSecond: number(10, 'Anonymous registrations a second after that', {
+    min: 0.001,
+    whole: false,
+  }),
+  requestBurst: number(1000, 'Management requests a credential may make at once', { min: 1 }),
+  requestsPerSecond: number(200, 'Management requests a second after that', {
+    min: 0.001,
+    whole: false,
+  }),
+  invocationBurst: number(500, 'Invocations of one function at once', { min: 1 }),
+  invocationsPerSecond: number(100, 'Invocations of one function a second after that', {
+    min: 0.001,
+    whole: false,
+  }),
+} as const;
+
+type Settings = typeof settings;
+export type Config = Readonly<{
+  [K in keyof Settings]: Settings[K] extends { parse(text: string | undefined): infer T }
+    ? T
+    : never;
+}>;
+
+export const flagName = (key: string) => `--${key.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
+export const envName = (key: string) =>
+  `COPPICE_${key.replace(/[A-Z]/g, (c) => `_${c}`).toUpperCase()}`;
+
+/** Flags win over the environment. Throws a ConfigError that says what to change. */
+export function loadConfig(
+  argv: readonly string[],
+  env: Record<string, string | undefined>,
+): Config {
+  const given = parseFlags(argv);
+  const config: Record<string, unknown> = {};
+  for (const [key, setting] of Object.entries(settings)) {
+    const name = flagName(key);
+    const fromFlag = given.get(name);
+    try {
+      config[key] = setting.parse(fromFlag ?? env[envName(key)]);
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      throw new ConfigError(`${fromFlag === undefined ? envName(key) : name} ${error.message}`);
+    }
+  }
+  config.dataDir = resolve(config.dataDir as string);
+  return Object.freeze(config) as Config;
+}
+
+function parseFlags(argv: readonly string[]): Map<string, string> {
+  const known = new Map(Object.entries(settings).map(([key, s]) => [flagName(key), s]));
+  const given = new Map<string, string>();
+  for (let i = 0; i < argv.length; i++) {
+    const [name, inline] = splitOnce(argv[i]!, '=');
+    const setting = known.get(name);
+    if (!setting) throw new ConfigError(`unknown option ${name}; --help lists them`);
+    const isSwitch = setting.defaultText === 'true' || setting.defaultText === 'false';
+    const next = argv[i + 1];
+    if (inline !== undefined) given.set(name, inline);
+    else if (isSwitch && next !== 'true' && next !== 'false') given.set(name, 'true');
+    else if (next === undefined) throw new ConfigError(`${name} needs a value`);
+    else {
+      given.set(name, next);
+      i++;
+    }
+  }
+  return given;
+}
+
+function splitOnce(whole: string, separator: string): [string, string | undefined] {
+  const at = whole.indexOf(separator);
+  return at === -1 ? [whole, undefined] : [whole.slice(0, at), whole.slice(at + 1)];
+}
+
+export function helpText(): string {
+  const lines = Object.entries(settings).map(([key, { about, defaultText }]) => {
+    const suffix = defaultText === '' ? '' : ` [${defaultText}]`;
+    return `  ${flagName(key).padEnd(28)} ${about}${suffix}\n  ${''.padEnd(28)} ${envName(key)}`;
+  });
+  return `Coppice: the Postgres cloud you can run yourself.
+
+Usage: npm start -- [options]
+
+Each option has an environment variable, named below it; the option wins.
+
+${lines.join('\n')}
+`;
+}
+
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || host.startsWith('127.');
+}
+
+/** The configured master keys, or the one in the data directory, made on first start. */
+export function loadMasterKeys(config: Config): Buffer[] {
+  if (config.masterKey !== undefined) return config.masterKey.split(',').map(parseMasterKey);
+  const file = join(config.dataDir, 'master.key');
+  if (!existsSync(file)) {
+    mkdirSync(config.dataDir, { recursive: true });
+    writeFileSync(file, `${randomBytes(32).toString('base64')}\n`, {
+      mode: 0o600,
+      flag: 'wx',
+      flush: true,
+    });
+  }
+  return readFileSync(file, 'utf8')
+    .split('\n')
+    .filter((line) => line.trim() !== '')
+    .map(parseMasterKey);
+}
+
+function parseMasterKey(encoded: string): Buffer {
+  const trimmed = encoded.trim();
+  const key = Buffer.from(trimmed, /^[0-9a-f]{64}$/i.test(trimmed) ? 'hex' : 'base64');
+  if (key.length !== 32)
+    throw new ConfigError(`${envName('masterKey')} must be 32 bytes in base64 or hex`);
+  return key;
+}
