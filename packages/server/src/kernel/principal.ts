@@ -10,6 +10,9 @@ export interface Principal {
   /** Public id: `anon_…` or `cus_…`. */
   customerId: string;
   isAnonymous: boolean;
+  /** Of a verified customer. */
+  email: string | null;
+  customerSince: Date;
   /** What was presented: rate limits and logs go by it. */
   credentialId: string;
   /** `null`: the whole account. Otherwise only these databases, at that level. */
