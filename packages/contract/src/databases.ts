@@ -94,10 +94,15 @@ export const databases = {
     access: 'account',
     summary: 'Create several databases, each on its own',
     body: Input({
-      databases: Type.Array(Input({ name: Type.String(), ...newDatabase }), {
-        minItems: 1,
-        maxItems: 100,
-      }),
+      // What a value must be like is checked item by item, so that one bad name fails alone.
+      databases: Type.Array(
+        Input({
+          name: Type.String(),
+          region: Type.Optional(Type.String()),
+          admin_password: Type.Optional(Type.String()),
+        }),
+        { minItems: 1, maxItems: 100 },
+      ),
       project_id: Type.Optional(ProjectId),
     }),
     responses: {

@@ -11,6 +11,8 @@ create table databases (
   admin_password_sealed bytea not null,
   -- A reset that was begun; finished at start-up if the service died in between.
   next_admin_password_sealed bytea,
+  -- False while it is being made and once its deletion has begun; such rows end at start-up.
+  ready boolean not null default false,
   created_at timestamptz(3) not null default now(),
   unique (account_key, name)
 );

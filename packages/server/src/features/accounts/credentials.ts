@@ -1,8 +1,8 @@
-// Who presents a bearer credential. Lookups are cached; the cache is trusted only while the
-// control database's notifications arrive, so a revoked token is refused on the next request here
-// and within a notification's travel time elsewhere.
+// Who presents a bearer credential. Lookups are cached, so that a revoked token is still refused on
+// the next request here and within a notification's travel time by other processes.
 import { hash } from 'node:crypto';
 import type { Metastore } from '../../engine/metastore/metastore.ts';
+import { createTrustedCache } from '../../engine/metastore/trusted-cache.ts';
 import { unauthorized } from '../../kernel/app-error.ts';
 import type { Clock } from '../../kernel/clock.ts';
 import type { Principal } from '../../kernel/principal.ts';
@@ -22,46 +22,23 @@ export interface Credentials {
   forgetAccount(accountKey: string): void;
 }
 
-const maxEntries = 20_000;
-
 export function createCredentials(deps: {
   metastore: Metastore;
   signer: TokenSigner;
   clock: Clock;
 }): Credentials {
   const { metastore, signer, clock } = deps;
-  const { notifications } = metastore;
-  const cache = new Map<string, Entry>();
-  let cacheEpoch = notifications.epoch;
-  // Counts everything that was forgotten: a lookup that began before may hold what is no more.
-  let forgotten = 0;
-
-  function forget(key: string): void {
-    forgotten++;
-    cache.delete(key);
-  }
-  function forgetAccount(accountKey: string): void {
-    forgotten++;
-    for (const [key, entry] of cache)
-      if (entry.principal.accountKey === accountKey) cache.delete(key);
-  }
-  notifications.on('credentials', forget);
-  notifications.on('accounts', forgetAccount);
+  const cache = createTrustedCache<Entry>(metastore.notifications, 'credentials');
+  const isLive = (entry: Entry) => entry.expiresAtMs > clock.now().getTime();
+  const forgetAccount = (accountKey: string) =>
+    cache.forgetWhere((entry) => entry.principal.accountKey === accountKey);
+  metastore.notifications.on('accounts', forgetAccount);
 
   async function look(bearer: string, valueHash: string): Promise<Principal> {
-    const began = { epoch: notifications.epoch, forgotten };
-    const entry = bearer.startsWith('cop_')
-      ? await byToken(bearer, valueHash)
-      : await bySession(bearer);
-    if (entry.expiresAtMs <= clock.now().getTime()) throw unauthorized();
-    if (
-      began.epoch !== null &&
-      began.epoch === notifications.epoch &&
-      began.forgotten === forgotten
-    ) {
-      if (cache.size >= maxEntries) cache.delete(cache.keys().next().value!);
-      cache.set(valueHash, entry);
-    }
+    const entry = await cache.load(valueHash, () =>
+      bearer.startsWith('cop_') ? byToken(bearer, valueHash) : bySession(bearer),
+    );
+    if (!isLive(entry)) throw unauthorized();
     return entry.principal;
   }
 
@@ -89,16 +66,11 @@ export function createCredentials(deps: {
 
   return {
     authenticate(bearer) {
-      if (notifications.epoch !== cacheEpoch) {
-        cache.clear();
-        cacheEpoch = notifications.epoch;
-      }
       const valueHash = hash('sha256', bearer);
-      const entry = cacheEpoch === null ? undefined : cache.get(valueHash);
-      if (entry && entry.expiresAtMs > clock.now().getTime()) return entry.principal;
-      return look(bearer, valueHash);
+      const entry = cache.get(valueHash);
+      return entry && isLive(entry) ? entry.principal : look(bearer, valueHash);
     },
-    forgetToken: (valueHash) => forget(valueHash.toString('hex')),
+    forgetToken: (valueHash) => cache.forget(valueHash.toString('hex')),
     forgetAccount,
   };
 }
