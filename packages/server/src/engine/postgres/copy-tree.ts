@@ -1,0 +1,58 @@
+// Copies and removes directory trees. A copy shares its blocks with the original where the
+// filesystem can (XFS, btrfs, APFS). Synchronous, for the tree worker: a thousand small files are
+// several times faster this way than one asynchronous call each.
+import {
+  chmodSync,
+  chownSync,
+  constants,
+  copyFileSync,
+  lchownSync,
+  mkdirSync,
+  readdirSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs';
+import type { Owner } from './fleet.ts';
+
+export interface CopyTreeOptions {
+  owner: Owner | undefined;
+  /** Paths relative to the tree, of files or directories, that are not copied. */
+  except?: readonly string[];
+}
+
+/** Copies the tree `from` to the new directory `to`, which is private to its owner. */
+export function copyTree(from: string, to: string, options: CopyTreeOptions): void {
+  const { owner } = options;
+  const except = new Set(options.except ?? []);
+  const copyDirectory = (below: string) => {
+    mkdirSync(to + below, 0o700);
+    if (owner) chownSync(to + below, owner.uid, owner.gid);
+    for (const entry of readdirSync(from + below, { withFileTypes: true })) {
+      const path = `${below}/${entry.name}`;
+      if (except.size > 0 && except.has(path.slice(1))) continue;
+      if (entry.isDirectory()) copyDirectory(path);
+      else if (entry.isFile()) {
+        copyFileSync(from + path, to + path, constants.COPYFILE_FICLONE);
+        if (owner) chownSync(to + path, owner.uid, owner.gid);
+      } else if (entry.isSymbolicLink()) {
+        symlinkSync(readlinkSync(from + path), to + path);
+        if (owner) lchownSync(to + path, owner.uid, owner.gid);
+      }
+    }
+  };
+  copyDirectory('');
+  chmodSync(to, 0o700);
+}
+
+export function giveTree(directory: string, owner: Owner): void {
+  for (const entry of readdirSync(directory, { withFileTypes: true })) {
+    const path = `${directory}/${entry.name}`;
+    if (entry.isDirectory()) giveTree(path, owner);
+    else lchownSync(path, owner.uid, owner.gid);
+  }
+  chownSync(directory, owner.uid, owner.gid);
+}
+
+export const removeTree = (path: string) =>
+  rmSync(path, { recursive: true, force: true, maxRetries: 3 });
