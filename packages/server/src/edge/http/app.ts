@@ -8,6 +8,7 @@ import {
   type FastifyReply,
   type FastifyRequest,
   fastify,
+  LogController,
 } from 'fastify';
 import { badRequest, notFound, rateLimited, unauthorized } from '../../kernel/app-error.ts';
 import type { DatabaseRecord } from '../../kernel/database-record.ts';
@@ -39,7 +40,7 @@ const publicBodyLimitBytes = 64 * 1024;
 export function buildApp(options: AppOptions): FastifyInstance {
   const app = fastify({
     loggerInstance: options.logger as FastifyBaseLogger,
-    disableRequestLogging: true,
+    logController: new LogController({ disableRequestLogging: true }),
     exposeHeadRoutes: false,
     trustProxy: options.trustProxy,
     bodyLimit: options.bodyLimitBytes,

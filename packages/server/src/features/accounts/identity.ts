@@ -16,7 +16,7 @@ export interface IdentityVerifier {
 
 const timeoutMs = 5_000;
 
-export function createIdentityVerifier(trusted: readonly TrustedIssuer[]): IdentityVerifier {
+export function createIdentityVerifier(trusted: () => readonly TrustedIssuer[]): IdentityVerifier {
   const keySets = new Map<string, ReturnType<typeof createRemoteJWKSet>>();
 
   async function keySetOf(issuer: string) {
@@ -36,7 +36,7 @@ export function createIdentityVerifier(trusted: readonly TrustedIssuer[]): Ident
       } catch (error) {
         throw unauthorized('id_token is not a JWT', error);
       }
-      const candidates = trusted.filter((candidate) => candidate.issuer === issuer);
+      const candidates = trusted().filter((candidate) => candidate.issuer === issuer);
       if (candidates.length === 0)
         throw unauthorized('id_token is from an issuer not trusted here');
       const keySet = await keySetOf(candidates[0]!.issuer);

@@ -1,0 +1,178 @@
+// Builds the whole service in plain code: what depends on what is read here, top to bottom.
+// Whatever is acquired pushes a releaser; stopping runs them in reverse.
+import { randomUUID } from 'node:crypto';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import type { AddressInfo } from 'node:net';
+import { join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type pg from 'pg';
+import { type Config, ConfigError, isLoopback, loadMasterKeys } from './config.ts';
+import { buildApp } from './edge/http/app.ts';
+import { createDevelopmentIssuer } from './edge/http/development-issuer.ts';
+import { addServiceEndpoints } from './edge/http/service-endpoints.ts';
+import { openMetastore } from './engine/metastore/metastore.ts';
+import { startControlInstance } from './engine/postgres/control-instance.ts';
+import { openPostgresHost } from './engine/postgres/postgres-host.ts';
+import {
+  createAccounts,
+  createCredentials,
+  createIdentityVerifier,
+  type TrustedIssuer,
+} from './features/accounts/index.ts';
+import { createTokenSigner } from './features/signing/index.ts';
+import { createTokens } from './features/tokens/index.ts';
+import { systemClock } from './kernel/clock.ts';
+import type { Logger } from './kernel/logger.ts';
+import { createReleasers } from './kernel/releasers.ts';
+import { createSecretbox } from './kernel/secretbox.ts';
+import { createTokenBuckets } from './kernel/token-bucket.ts';
+
+export interface Service {
+  /** Where clients reach it. */
+  publicUrl: string;
+  gateway: { host: string; port: number };
+  /** Where to sign in with the development issuer, if there is one. */
+  signInUrl: string | undefined;
+  stop(): Promise<void>;
+}
+
+const schemaDirectory = resolve(fileURLToPath(import.meta.url), '../../schema');
+
+/** Starts everything. `progress` is told, in words for a person, what takes long. */
+export async function startService(
+  config: Config,
+  logger: Logger,
+  progress: (message: string) => void,
+): Promise<Service> {
+  const releasers = createReleasers(logger);
+  try {
+    return await compose(config, logger, progress, releasers);
+  } catch (error) {
+    await releasers.release();
+    throw error;
+  }
+}
+
+async function compose(
+  config: Config,
+  logger: Logger,
+  progress: (message: string) => void,
+  releasers: ReturnType<typeof createReleasers>,
+): Promise<Service> {
+  const clock = systemClock;
+  const secretbox = createSecretbox(loadMasterKeys(config));
+
+  // The machine: Postgres itself, and the control database.
+  const host = await openPostgresHost({ dataDir: config.dataDir, logger });
+  releasers.push('data directory', () => host.close());
+  const metastore = await openMetastore({
+    connection: await controlConnection(),
+    schemaDirectory: join(schemaDirectory, 'control'),
+    logger,
+  });
+  releasers.push('control database connections', () => metastore.close());
+
+  async function controlConnection(): Promise<pg.ClientConfig> {
+    if (config.metadataUrl !== undefined) return { connectionString: config.metadataUrl };
+    progress('Starting the control database');
+    const control = await startControlInstance({ host, logger });
+    releasers.push('control database', () => control.stop());
+    return control.connection;
+  }
+
+  // Addresses are final only once the ports are open.
+  const listening = { httpPort: config.port, gatewayPort: config.gatewayPort };
+  const publicHost = config.host === '0.0.0.0' || config.host === '::' ? 'localhost' : config.host;
+  const urlHost = publicHost.includes(':') ? `[${publicHost}]` : publicHost;
+  const publicUrl = () =>
+    (config.publicUrl ?? `http://${urlHost}:${listening.httpPort}`).replace(/\/+$/, '');
+
+  // Accounts and tokens.
+  const signer = await createTokenSigner({ metastore, secretbox, clock });
+  const credentials = createCredentials({ metastore, signer, clock });
+  const developmentIssuer =
+    config.oidcIssuers.length === 0 && isLoopback(config.host)
+      ? createDevelopmentIssuer(publicUrl, logger)
+      : undefined;
+  const configuredIssuers = config.oidcIssuers.map(parseIssuer);
+  const accounts = createAccounts({
+    metastore,
+    signer,
+    credentials,
+    identities: createIdentityVerifier(() =>
+      developmentIssuer ? [developmentIssuer.trusted()] : configuredIssuers,
+    ),
+    registrations: createTokenBuckets(clock, {
+      burst: config.registrationBurst,
+      perSecond: config.registrationsPerSecond,
+    }),
+  });
+  const tokens = createTokens({ metastore, clock, forget: credentials.forgetToken });
+
+  // The ways in.
+  const app = buildApp({
+    logger,
+    routes: [...accounts.routes, ...tokens.routes],
+    authenticate: credentials.authenticate,
+    findDatabase: () => undefined,
+    requestLimits: createTokenBuckets(clock, {
+      burst: config.requestBurst,
+      perSecond: config.requestsPerSecond,
+    }),
+    bodyLimitBytes: config.bodyLimitMb * 1024 * 1024,
+    trustProxy: config.trustProxy,
+  });
+  await addServiceEndpoints(app, {
+    publicUrl,
+    checkReady: async () => void (await metastore.query('select 1')),
+    jwks: () => signer.jwks(),
+    gauges: () => ({}),
+  });
+  developmentIssuer?.addTo(app);
+
+  await listen(() => app.listen({ host: config.host, port: config.port }), 'port');
+  releasers.push('HTTP', () => app.close());
+  listening.httpPort = (app.server.address() as AddressInfo).port;
+
+  return {
+    publicUrl: publicUrl(),
+    gateway: { host: publicHost, port: listening.gatewayPort },
+    signInUrl: developmentIssuer?.startUrl(),
+    stop: () => releasers.release(),
+  };
+}
+
+/** A taken port is the one thing that often goes wrong: say which flag changes it. */
+async function listen(
+  open: () => Promise<unknown>,
+  setting: 'port' | 'gateway-port',
+): Promise<void> {
+  try {
+    await open();
+  } catch (error) {
+    const { code, address, port } = error as NodeJS.ErrnoException & {
+      address?: string;
+      port?: number;
+    };
+    if (code === 'EADDRINUSE')
+      throw new ConfigError(`${address}:${port} is taken; choose another port with --${setting}`);
+    if (code === 'EACCES')
+      throw new ConfigError(
+        `not allowed to listen on port ${port}; choose another with --${setting}`,
+      );
+    throw error;
+  }
+}
+
+function parseIssuer(entry: string): TrustedIssuer {
+  const at = entry.lastIndexOf('=');
+  if (at <= 0) throw new ConfigError(`--oidc-issuers takes issuer=audience, not ${entry}`);
+  return { issuer: entry.slice(0, at), audience: entry.slice(at + 1) };
+}
+
+/** Names this data directory in the control database, for ever. */
+export function homeId(dataDir: string): string {
+  const file = join(dataDir, 'home-id');
+  if (!existsSync(file)) writeFileSync(file, randomUUID(), { flag: 'wx', flush: true });
+  return readFileSync(file, 'utf8').trim();
+}

@@ -1,0 +1,81 @@
+// What the service offers beside the contract: health, metrics, its public keys, its description.
+import scalar from '@scalar/fastify-api-reference';
+import type { FastifyInstance } from 'fastify';
+import { Gauge, Histogram, Registry } from 'prom-client';
+import { openApiDocument } from './openapi.ts';
+
+export interface ServiceEndpointsDeps {
+  publicUrl: () => string;
+  /** Rejects while the service cannot serve. */
+  checkReady(): Promise<void>;
+  jwks(): object;
+  /** Gauges, read when /metrics is asked. */
+  gauges(): Record<string, number>;
+}
+
+export async function addServiceEndpoints(
+  app: FastifyInstance,
+  deps: ServiceEndpointsDeps,
+): Promise<void> {
+  app.get('/healthz', () => ({ status: 'ok' }));
+  app.get('/readyz', async (request, reply) => {
+    try {
+      await deps.checkReady();
+      return { status: 'ready' };
+    } catch (error) {
+      request.log.warn({ err: error }, 'not ready');
+      return reply.code(503).send({ message: 'not ready: the control database does not answer' });
+    }
+  });
+  app.get('/.well-known/jwks.json', () => deps.jwks());
+  addMetrics(app, deps);
+
+  app.get('/openapi.json', () => openApiDocument(deps.publicUrl()));
+  await app.register(scalar, {
+    routePrefix: '/docs',
+    configuration: { url: '/openapi.json', title: 'Coppice API', telemetry: false },
+  } as Parameters<typeof app.register>[1]);
+  app.get('/', (_request, reply) => reply.redirect('/docs'));
+}
+
+function addMetrics(app: FastifyInstance, deps: ServiceEndpointsDeps): void {
+  const registry = new Registry();
+  const durations = new Histogram({
+    name: 'coppice_http_request_duration_seconds',
+    help: 'Duration of HTTP requests',
+    labelNames: ['operation', 'status'],
+    buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10],
+    registers: [registry],
+  });
+  const observers = new Map<string, { observe(value: number): void }>();
+  app.addHook('onResponse', (request, reply, done) => {
+    const key = `${request.method} ${request.routeOptions.url ?? 'unknown'} ${reply.statusCode}`;
+    let observer = observers.get(key);
+    if (!observer) {
+      const operation = `${request.method} ${request.routeOptions.url ?? 'unknown'}`;
+      observer = durations.labels({ operation, status: String(reply.statusCode) });
+      observers.set(key, observer);
+    }
+    observer.observe(reply.elapsedTime / 1000);
+    done();
+  });
+  const memory = new Gauge({
+    name: 'coppice_resident_memory_bytes',
+    help: 'Memory of the service process',
+    registers: [registry],
+  });
+  const gauges = new Map<string, Gauge>();
+
+  app.get('/metrics', async (_request, reply) => {
+    memory.set(process.memoryUsage.rss());
+    for (const [name, value] of Object.entries(deps.gauges())) {
+      let gauge = gauges.get(name);
+      if (!gauge) {
+        gauge = new Gauge({ name: `coppice_${name}`, help: name, registers: [registry] });
+        gauges.set(name, gauge);
+      }
+      gauge.set(value);
+    }
+    return reply.type(registry.contentType).send(await registry.metrics());
+  });
+}
