@@ -63,7 +63,11 @@ async function compose(
   const secretbox = createSecretbox(loadMasterKeys(config));
 
   // The machine: Postgres itself, and the control database.
-  const host = await openPostgresHost({ dataDir: config.dataDir, logger });
+  const host = await openPostgresHost({
+    dataDir: config.dataDir,
+    cacheDir: config.cacheDir,
+    logger,
+  });
   releasers.push('data directory', () => host.close());
   const metastore = await openMetastore({
     connection: await controlConnection(),
@@ -122,7 +126,7 @@ async function compose(
     bodyLimitBytes: config.bodyLimitMb * 1024 * 1024,
     trustProxy: config.trustProxy,
   });
-  await addServiceEndpoints(app, {
+  addServiceEndpoints(app, {
     publicUrl,
     checkReady: async () => void (await metastore.query('select 1')),
     jwks: () => signer.jwks(),
@@ -130,7 +134,15 @@ async function compose(
   });
   developmentIssuer?.addTo(app);
 
-  await listen(() => app.listen({ host: config.host, port: config.port }), 'port');
+  await listen(
+    () =>
+      app.listen({
+        host: config.host,
+        port: config.port,
+        listenTextResolver: () => 'HTTP is open',
+      }),
+    'port',
+  );
   releasers.push('HTTP', () => app.close());
   listening.httpPort = (app.server.address() as AddressInfo).port;
 

@@ -76,6 +76,10 @@ export const settings = {
   publicUrl: text(undefined, 'Base URL that clients use; default http://host:port'),
   publicGatewayHost: text(undefined, 'Host name in connection strings; default: host'),
   dataDir: text('./.coppice', 'Directory of everything the service keeps'),
+  cacheDir: text(
+    undefined,
+    'Directory of what can always be made again (binaries, blank cluster); default: the data directory',
+  ),
   metadataUrl: text(undefined, 'postgresql:// URL of an external control database'),
   logLevel: oneOf(
     ['trace', 'debug', 'info', 'warn', 'error', 'silent'],

@@ -33,6 +33,9 @@ Try it:
 Ctrl-C stops everything.
 `);
 
+  // Whoever started this as a child (the tests) need not read the text above.
+  process.send?.({ publicUrl, gateway });
+
   const signal = await new Promise<string>((resolve) => {
     for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
       process.once(name, () => resolve(name));

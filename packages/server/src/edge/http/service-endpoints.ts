@@ -1,6 +1,5 @@
 // What the service offers beside the contract: health, metrics, its public keys, its description.
-import scalar from '@scalar/fastify-api-reference';
-import type { FastifyInstance } from 'fastify';
+import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify';
 import { Gauge, Histogram, Registry } from 'prom-client';
 import { openApiDocument } from './openapi.ts';
 
@@ -13,10 +12,7 @@ export interface ServiceEndpointsDeps {
   gauges(): Record<string, number>;
 }
 
-export async function addServiceEndpoints(
-  app: FastifyInstance,
-  deps: ServiceEndpointsDeps,
-): Promise<void> {
+export function addServiceEndpoints(app: FastifyInstance, deps: ServiceEndpointsDeps): void {
   app.get('/healthz', () => ({ status: 'ok' }));
   app.get('/readyz', async (request, reply) => {
     try {
@@ -31,11 +27,29 @@ export async function addServiceEndpoints(
   addMetrics(app, deps);
 
   app.get('/openapi.json', () => openApiDocument(deps.publicUrl()));
-  await app.register(scalar, {
-    routePrefix: '/docs',
-    configuration: { url: '/openapi.json', title: 'Coppice API', telemetry: false },
-  } as Parameters<typeof app.register>[1]);
-  app.get('/', (_request, reply) => reply.redirect('/docs'));
+  addDocs(app);
+  app.get('/', (_request, reply) => reply.redirect('/docs/'));
+}
+
+/** The reference page is megabytes of script, so it is loaded when someone first looks at it. */
+function addDocs(app: FastifyInstance): void {
+  let pages: Promise<FastifyInstance> | undefined;
+  async function load(): Promise<FastifyInstance> {
+    const { default: scalar } = await import('@scalar/fastify-api-reference');
+    const docs = fastify();
+    await docs.register(scalar, {
+      routePrefix: '/docs',
+      configuration: { url: '/openapi.json', pageTitle: 'Coppice API', telemetry: false },
+    });
+    return docs;
+  }
+  const serve = async (request: FastifyRequest, reply: FastifyReply) => {
+    pages ??= load();
+    const answer = await (await pages).inject({ method: 'GET', url: request.url });
+    return reply.code(answer.statusCode).headers(answer.headers).send(answer.rawPayload);
+  };
+  app.get('/docs', serve);
+  app.get('/docs/*', serve);
 }
 
 function addMetrics(app: FastifyInstance, deps: ServiceEndpointsDeps): void {
