@@ -1,0 +1,235 @@
+// Which sandbox runs what. A few spares wait booted, with nobody's code in them; one that has taken
+// a version's code serves that version only, stays warm while it is used, and ends when it idles.
+//
+// Invariants: never more than `maxSandboxes` processes; never more than `maxPerFunction` runs of
+// one function at a time; a run that cannot start waits in one queue, first come first served, for
+// at most `maxWaitMs`.
+import type { Logger } from '../../kernel/logger.ts';
+import type { Invocation, Outcome, Program, Sandbox } from './sandbox.ts';
+
+export interface PoolOptions {
+  /** `onEnd` is called when the process has ended, for whatever reason. */
+  launch(memoryMb: number, allowlist: readonly string[], onEnd: () => void): Sandbox;
+  /** Whether a sandbox can boot before it is known whose code it will run. */
+  generic: boolean;
+  spares: number;
+  maxSandboxes: number;
+  maxPerFunction: number;
+  maxWaitMs: number;
+  idleMs: number;
+  defaultMemoryMb: number;
+  logger: Logger;
+}
+
+export interface Job {
+  functionId: string;
+  versionId: string;
+  memoryMb: number;
+  program(): Promise<Program>;
+  invocation: Invocation;
+}
+
+export interface PoolCounts {
+  total: number;
+  spare: number;
+  idle: number;
+  running: number;
+  waiting: number;
+}
+
+export interface Pool {
+  run(job: Job): Promise<Outcome>;
+  /** Boots the spares; resolves when they are there. */
+  fill(): Promise<void>;
+  counts(): PoolCounts;
+  close(): Promise<void>;
+}
+
+/** Nothing was free in time: the caller should try again. */
+export class PoolExhausted extends Error {}
+
+interface Warm {
+  sandbox: Sandbox;
+  versionId: string;
+  timer: NodeJS.Timeout;
+}
+
+interface Waiting {
+  functionId: string;
+  versionId: string;
+  start(): void;
+}
+
+const maxWaiting = 1_000;
+
+export function createPool(options: PoolOptions): Pool {
+  const all = new Set<Sandbox>();
+  const spares = new Set<Sandbox>();
+  /** Oldest first. */
+  let idle: Warm[] = [];
+  let queue: Waiting[] = [];
+  const running = new Map<string, number>();
+  let runningTotal = 0;
+  let closed = false;
+
+  function start(memoryMb: number, allowlist: readonly string[]): Sandbox {
+    const sandbox = options.launch(memoryMb, allowlist, () => forget(sandbox));
+    all.add(sandbox);
+    return sandbox;
+  }
+
+  function forget(sandbox: Sandbox): void {
+    all.delete(sandbox);
+    spares.delete(sandbox);
+    idle = idle.filter((warm) => {
+      if (warm.sandbox !== sandbox) return true;
+      clearTimeout(warm.timer);
+      return false;
+    });
+    startWaiting();
+  }
+
+  async function fill(): Promise<void> {
+    if (!options.generic) return;
+    const booting: Promise<void>[] = [];
+    while (!closed && spares.size < options.spares && all.size < options.maxSandboxes) {
+      const sandbox = start(options.defaultMemoryMb, []);
+      spares.add(sandbox);
+      booting.push(
+        sandbox.booted.catch((error) => {
+          options.logger.warn({ err: error }, 'a function sandbox did not start');
+          throw error;
+        }),
+      );
+    }
+    await Promise.all(booting);
+  }
+
+  const mayStart = (functionId: string, versionId: string) =>
+    (running.get(functionId) ?? 0) < options.maxPerFunction &&
+    (idle.some((warm) => warm.versionId === versionId) || runningTotal < options.maxSandboxes);
+
+  function startWaiting(): void {
+    for (const waiting of queue)
+      if (mayStart(waiting.functionId, waiting.versionId)) waiting.start();
+  }
+
+  function enter(functionId: string): void {
+    running.set(functionId, (running.get(functionId) ?? 0) + 1);
+    runningTotal++;
+  }
+
+  function leave(functionId: string): void {
+    const left = (running.get(functionId) ?? 1) - 1;
+    if (left > 0) running.set(functionId, left);
+    else running.delete(functionId);
+    runningTotal--;
+    startWaiting();
+  }
+
+  /** Waits for a place among the running ones and takes it. */
+  function takePlace({ functionId, versionId }: Job): Promise<void> {
+    if (closed) throw new PoolExhausted('the service is stopping');
+    if (queue.length === 0 && mayStart(functionId, versionId)) {
+      enter(functionId);
+      return Promise.resolve();
+    }
+    if (queue.length >= maxWaiting) throw new PoolExhausted('too many runs are waiting');
+    return new Promise((resolve, reject) => {
+      const remove = () => {
+        queue = queue.filter((other) => other !== waiting);
+        clearTimeout(timer);
+      };
+      const timer = setTimeout(() => {
+        remove();
+        reject(new PoolExhausted('no sandbox became free in time'));
+      }, options.maxWaitMs);
+      const waiting: Waiting = {
+        functionId,
+        versionId,
+        start() {
+          remove();
+          enter(functionId);
+          resolve();
+        },
+      };
+      queue.push(waiting);
+    });
+  }
+
+  /** A sandbox with the version's code in it. The caller has a place, so there is room for one. */
+  async function obtain(job: Job): Promise<Sandbox> {
+    const at = idle.findLastIndex((warm) => warm.versionId === job.versionId);
+    const [warm] = at === -1 ? [] : idle.splice(at, 1);
+    if (warm) {
+      clearTimeout(warm.timer);
+      return warm.sandbox;
+    }
+    const program = await job.program();
+    const sandbox = takeSpare(job.memoryMb) ?? (await startFor(job, program));
+    try {
+      await sandbox.booted;
+      await sandbox.load(program);
+      return sandbox;
+    } catch (error) {
+      void sandbox.end();
+      throw error;
+    }
+  }
+
+  function takeSpare(memoryMb: number): Sandbox | undefined {
+    if (memoryMb !== options.defaultMemoryMb) return undefined;
+    const ready = [...spares].find(({ state }) => state === 'spare') ?? [...spares][0];
+    if (ready) spares.delete(ready);
+    return ready;
+  }
+
+  async function startFor(job: Job, program: Program): Promise<Sandbox> {
+    while (all.size >= options.maxSandboxes) {
+      const victim = idle[0]?.sandbox ?? [...spares][0];
+      if (!victim) break;
+      await victim.end();
+    }
+    return start(job.memoryMb, program.allowlist);
+  }
+
+  async function giveBack(job: Job, sandbox: Sandbox): Promise<void> {
+    const reusable = sandbox.state !== 'ended' && (await sandbox.settled());
+    if (!reusable || closed) return void sandbox.end();
+    const timer = setTimeout(() => void sandbox.end(), options.idleMs);
+    timer.unref();
+    idle.push({ sandbox, versionId: job.versionId, timer });
+  }
+
+  return {
+    async run(job) {
+      await takePlace(job);
+      let sandbox: Sandbox | undefined;
+      try {
+        sandbox = await obtain(job);
+        return await sandbox.invoke(job.invocation);
+      } finally {
+        void (async () => {
+          if (sandbox) await giveBack(job, sandbox);
+          leave(job.functionId);
+          fill().catch(() => {});
+        })();
+      }
+    },
+
+    fill,
+
+    counts: () => ({
+      total: all.size,
+      spare: spares.size,
+      idle: idle.length,
+      running: runningTotal,
+      waiting: queue.length,
+    }),
+
+    async close() {
+      closed = true;
+      await Promise.all([...all].map((sandbox) => sandbox.end()));
+    },
+  };
+}
