@@ -15,6 +15,7 @@ import { tokens } from './tokens.ts';
 import { users } from './users.ts';
 
 export type { Static, TObject, TSchema } from 'typebox';
+export * from './files.ts';
 export type { Access, Operation } from './operation.ts';
 export { ErrorBody } from './schemas.ts';
 

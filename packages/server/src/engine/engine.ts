@@ -45,6 +45,8 @@ export interface Engine {
   sizeBytes(id: string): Promise<number>;
   /** Called before an instance stops, so that pools drop their idle connections to it. */
   onSleep(listener: (id: string) => void): void;
+  /** Called when an instance has started, before `wake` resolves: listeners may begin to connect. */
+  onWake(listener: (id: string) => void): void;
   /** Removes what belongs to no id in `known`; called once at start-up. */
   reconcile(known: ReadonlySet<string>): Promise<void>;
 }

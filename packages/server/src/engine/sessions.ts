@@ -1,6 +1,7 @@
 // Sessions of the service itself on customers' databases: one small pool a (database, role),
 // connected over the instance's socket without a password. A session is clean when it is handed
-// out (`discard all` after each use) and holds its database awake only while it is in use.
+// out (`discard all` after each use, unless its users leave nothing behind) and holds its database
+// awake only while it is in use.
 import pg from 'pg';
 import { quoteIdent } from '../kernel/sql-quote.ts';
 import type { Engine, Lease } from './engine.ts';
@@ -22,7 +23,11 @@ export interface Sessions {
 
 const idleLimit = 4;
 
-export function createSessions(engine: Pick<Engine, 'wake' | 'onSleep'>): Sessions {
+/** `discard: false` is for users that leave no state behind and want to keep prepared statements. */
+export function createSessions(
+  engine: Pick<Engine, 'wake' | 'onSleep'>,
+  { discard = true }: { discard?: boolean } = {},
+): Sessions {
   const idle = new Map<string, pg.Client[]>();
   const key = (databaseId: string, role: string) => `${databaseId}/${role}`;
 
@@ -44,12 +49,17 @@ export function createSessions(engine: Pick<Engine, 'wake' | 'onSleep'>): Sessio
     });
     client.on('error', () => {});
     await client.connect();
+    // A session that ended while it was idle (its server crashed, say) is not handed out again.
+    client.on('end', () => {
+      for (const clients of idle.values())
+        if (clients.includes(client)) clients.splice(clients.indexOf(client), 1);
+    });
     return client;
   }
 
   async function giveBack(name: string, client: pg.Client): Promise<void> {
     try {
-      await client.query('discard all');
+      if (discard) await client.query('discard all');
       const clients = idle.get(name) ?? [];
       if (clients.length >= idleLimit) return void client.end().catch(() => {});
       clients.push(client);

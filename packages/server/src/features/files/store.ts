@@ -1,0 +1,230 @@
+// The SQL of the files: calls of the functions in schema/database/0003-files.sql.
+import type { FileEntry, FileListing } from '@coppice/contract';
+import type pg from 'pg';
+import type { Range, WriteTarget } from '../../kernel/files.ts';
+import { quoteLiteral } from '../../kernel/sql-quote.ts';
+import { copyOut } from './copy-out.ts';
+
+/** `fs_chunks` holds this many bytes a row. */
+export const chunkBytes = 65_536;
+const queryTimeoutMs = 120_000;
+
+interface EntryRow {
+  path: string;
+  name: string;
+  type: FileEntry['type'];
+  mode: number;
+  size: string;
+  mtime: Date;
+  ctime: Date;
+  birthtime: Date;
+  target: string | null;
+}
+
+const toEntry = (row: EntryRow): FileEntry => ({
+  path: row.path,
+  name: row.name,
+  type: row.type,
+  mode: row.mode,
+  size: Number(row.size),
+  mtime: row.mtime.toISOString(),
+  ctime: row.ctime.toISOString(),
+  birthtime: row.birthtime.toISOString(),
+  target: row.target,
+});
+
+/** Statements have names, so that a session parses each only once. */
+const statementNames = new Map<string, string>();
+
+function statementName(text: string): string {
+  const name = statementNames.get(text) ?? `files_${statementNames.size}`;
+  statementNames.set(text, name);
+  return name;
+}
+
+async function rows<R extends pg.QueryResultRow>(
+  client: pg.Client,
+  text: string,
+  values: unknown[],
+): Promise<R[]> {
+  const query = { name: statementName(text), text, values, query_timeout: queryTimeoutMs };
+  return (await client.query<R>(query)).rows;
+}
+
+async function entry(client: pg.Client, call: string, values: unknown[]): Promise<FileEntry> {
+  return toEntry((await rows<EntryRow>(client, `select * from ${call}`, values))[0]!);
+}
+
+export const stat = (client: pg.Client, path: string, follow: boolean) =>
+  entry(client, 'fs.stat($1, $2)', [path, follow]);
+
+export async function list(
+  client: pg.Client,
+  path: string,
+  after: string | null,
+  limit: number,
+): Promise<FileListing> {
+  const found = await rows<EntryRow>(client, 'select * from fs.list($1, $2, $3)', [
+    path,
+    after,
+    limit + 1,
+  ]);
+  const entries = found.slice(0, limit).map(toEntry);
+  return { entries, next: found.length > limit ? entries.at(-1)!.name : null };
+}
+
+export async function readlink(client: pg.Client, path: string): Promise<string> {
+  const [row] = await rows<{ target: string }>(client, 'select fs.readlink($1) as target', [path]);
+  return row!.target;
+}
+
+export async function read(client: pg.Client, path: string, range: Range): Promise<Buffer> {
+  const [row] = await rows<{ content: Buffer }>(client, 'select fs.read($1, $2, $3) as content', [
+    path,
+    range.offset ?? 0,
+    range.length ?? null,
+  ]);
+  return row!.content;
+}
+
+/** Several pieces of `pieceBytes`, the last one shorter. */
+export function readPieces(
+  client: pg.Client,
+  path: string,
+  offset: number,
+  length: number,
+  pieceBytes: number,
+): Promise<Buffer[]> {
+  const [first, end, step] = [offset, offset + length, pieceBytes].map(BigInt);
+  return copyOut(
+    client,
+    `select fs.read(${quoteLiteral(path)}, o, least(${step}, ${end} - o)) from generate_series(${first}, ${end! - 1n}, ${step}) o`,
+  );
+}
+
+export function write(client: pg.Client, target: WriteTarget, content: Buffer): Promise<FileEntry> {
+  switch (target.operation) {
+    case 'write':
+      return entry(client, 'fs.write($1, $2, $3, $4, $5)', [
+        target.path,
+        content,
+        target.mode ?? null,
+        target.exclusive ?? false,
+        target.parents ?? false,
+      ]);
+    case 'append':
+      return entry(client, 'fs.append($1, $2, $3)', [target.path, content, target.mode ?? null]);
+    case 'pwrite':
+      return entry(client, 'fs.pwrite($1, $2, $3)', [target.path, target.offset, content]);
+  }
+}
+
+export const truncate = (client: pg.Client, path: string, size: number) =>
+  entry(client, 'fs.truncate($1, $2)', [path, size]);
+
+export const mkdir = (client: pg.Client, path: string, mode: number, parents: boolean) =>
+  entry(client, 'fs.mkdir($1, $2, $3)', [path, mode, parents]);
+
+export async function unlink(client: pg.Client, path: string): Promise<void> {
+  await rows(client, 'select fs.unlink($1)', [path]);
+}
+
+export async function rm(
+  client: pg.Client,
+  path: string,
+  recursive: boolean,
+  force: boolean,
+): Promise<void> {
+  await rows(client, 'select fs.rm($1, $2, $3)', [path, recursive, force]);
+}
+
+export const rename = (client: pg.Client, path: string, to: string) =>
+  entry(client, 'fs.rename($1, $2)', [path, to]);
+
+export const symlink = (client: pg.Client, path: string, target: string) =>
+  entry(client, 'fs.symlink($1, $2)', [path, target]);
+
+export const chmod = (client: pg.Client, path: string, mode: number) =>
+  entry(client, 'fs.chmod($1, $2)', [path, mode]);
+
+export const utimes = (client: pg.Client, path: string, mtime: Date) =>
+  entry(client, 'fs.utimes($1, $2)', [path, mtime]);
+
+// What follows runs as the supervisor, on behalf of a role that was asked about first.
+
+/** May `role` write files? Uploads fill tables that no role but ours can reach. */
+export async function mayWrite(client: pg.Client, role: string): Promise<boolean> {
+  const [row] = await rows<{ may: boolean | null }>(
+    client,
+    `select has_schema_privilege(r.oid, 'fs', 'usage')
+        and has_function_privilege(r.oid, 'fs.write(text,bytea,integer,boolean,boolean)', 'execute') as may
+     from pg_catalog.pg_roles r where r.rolname = $1`,
+    [role],
+  );
+  return row?.may === true;
+}
+
+/** Fails as the upload's end would, as far as that can be told; else the bytes there is room for. */
+export async function prepareUpload(client: pg.Client, target: WriteTarget): Promise<number> {
+  const [row] = await rows<{ room: string }>(
+    client,
+    'select coppice.fs_prepare($1, $2, $3) as room',
+    [target.operation, target.path, target.operation === 'write' && (target.parents ?? false)],
+  );
+  return Number(row!.room);
+}
+
+export async function newContent(client: pg.Client): Promise<string> {
+  const text = `select nextval('coppice.fs_content_ids') as id`;
+  return (await rows<{ id: string }>(client, text, []))[0]!.id;
+}
+
+/** `data` begins with chunk `first` and, unless it is the last, holds whole chunks. */
+export async function storeChunks(
+  client: pg.Client,
+  content: string,
+  first: number,
+  data: Buffer,
+): Promise<void> {
+  await rows(client, 'select coppice.fs_store($1, $2, $3)', [content, first, data]);
+}
+
+export const adopt = (client: pg.Client, target: WriteTarget, content: string, size: number) =>
+  entry(client, 'coppice.fs_adopt($1, $2, $3, $4, $5, $6, $7, $8)', [
+    target.operation,
+    target.path,
+    content,
+    size,
+    target.operation === 'pwrite' ? target.offset : 0,
+    target.operation === 'pwrite' ? null : (target.mode ?? null),
+    target.operation === 'write' ? (target.exclusive ?? false) : false,
+    target.operation === 'write' ? (target.parents ?? false) : false,
+  ]);
+
+export async function setQuota(client: pg.Client, quotaBytes: number): Promise<void> {
+  await rows(client, 'update coppice.fs_volume set quota_bytes = $1 where quota_bytes <> $1', [
+    quotaBytes,
+  ]);
+}
+
+export async function channel(client: pg.Client): Promise<string> {
+  const text = 'select channel from coppice.fs_volume';
+  return (await rows<{ channel: string }>(client, text, []))[0]!.channel;
+}
+
+/** Grows with every change; the same number twice means nothing happened in between. */
+export async function generation(client: pg.Client): Promise<string> {
+  const text = 'select generation from coppice.fs_volume';
+  return (await rows<{ generation: string }>(client, text, []))[0]!.generation;
+}
+
+/** Rows of chunks that are no longer of use, as far as Postgres has counted. */
+export async function deadChunkRows(client: pg.Client): Promise<number> {
+  const text = `select pg_stat_get_dead_tuples(reltoastrelid) as dead
+    from pg_catalog.pg_class where oid = 'coppice.fs_chunks'::regclass`;
+  return Number((await rows<{ dead: string }>(client, text, []))[0]!.dead);
+}
+
+export async function vacuum(client: pg.Client): Promise<void> {
+  await client.query('vacuum (skip_locked) coppice.fs_chunks');
+}
