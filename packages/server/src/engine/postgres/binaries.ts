@@ -27,6 +27,7 @@ const notNeeded = /\.a$|^pkgconfig$|^pgxs$|^include$|^doc$|^man$|^pg_ctl$/;
 export async function findBinaries(options: {
   /** `bin` directory of a system Postgres; default: the npm package of this platform. */
   systemBin?: string | undefined;
+  dataDir: string;
   /** Where the copy goes, if it can be executed there. */
   cacheDir: string;
   /** Who must be able to execute it; `undefined`: the service's own user. */
@@ -36,6 +37,7 @@ export async function findBinaries(options: {
     const version = await versionOf(options.systemBin, options.runner);
     if (Math.trunc(version / 10_000) < oldestMajor)
       throw new Error(`Postgres in ${options.systemBin} is older than ${oldestMajor}`);
+    if (version < 160_000) await requireOpenPath(options.dataDir, options.runner);
     return described(options.systemBin, version);
   }
   const { native, release } = await npmPackage();
@@ -109,6 +111,15 @@ async function copyDistribution(native: string, target: string): Promise<void> {
     await rm(draft, { recursive: true, force: true });
     if (!(await exists(join(target, 'bin/postgres')))) throw error;
   }
+}
+
+/** Before version 16 a server finds its own executable only by way of its working directory's path. */
+async function requireOpenPath(dataDir: string, runner: Owner | undefined): Promise<void> {
+  await run('test', ['-x', dataDir], { ...(runner ?? {}), cwd: '/', timeout: 5_000 }).catch(() => {
+    throw new Error(
+      `Postgres 15 needs a data directory that every user may pass through; ${dataDir} is not`,
+    );
+  });
 }
 
 /** In shared directories someone else may have put a file of that name: never run it. */

@@ -1,7 +1,7 @@
 // The cluster as initdb makes it, made once a Postgres version and kept: the template of customers'
 // databases and the control database both start as copies of it.
 import { execFile } from 'node:child_process';
-import { chown, mkdir, mkdtemp, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdir, mkdtemp, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type { Logger } from '../../kernel/logger.ts';
@@ -29,6 +29,7 @@ export async function blankCluster(deps: {
   const draft = await mkdtemp(`${target}.`);
   const data = join(draft, 'data');
   try {
+    await chmod(draft, 0o711);
     await mkdir(data, { mode: 0o700 });
     if (owners.named) await chown(data, owners.named.uid, owners.named.gid);
     await initialise(binaries, data, owners);

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type pg from 'pg';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Owner } from './fleet.ts';
-import { endOrphan } from './orphans.ts';
+import { clearLeftovers } from './orphans.ts';
 import type { PostgresHost } from './postgres-host.ts';
 import { type Postmaster, socketPort, startPostmaster } from './postmaster.ts';
 import { controlSettings } from './server-settings.ts';
@@ -26,14 +26,19 @@ export async function startControlInstance(deps: {
   let stopping = false;
   let running = start();
 
-  function start(): Promise<Postmaster> {
-    const started = startPostmaster({
+  async function launch(): Promise<Postmaster> {
+    await clearLeftovers(data);
+    return startPostmaster({
       binaries: host.binaries,
       data,
       socketDirectory,
       owner,
       settings: controlSettings(host.binaries),
     });
+  }
+
+  function start(): Promise<Postmaster> {
+    const started = launch();
     void started.then(
       ({ exited }) => exited.then(({ log }) => restart(log)),
       () => {},
@@ -65,7 +70,7 @@ export async function startControlInstance(deps: {
   };
 }
 
-/** Makes the cluster on first start; ends the server that a killed service left. */
+/** Makes the cluster on first start. */
 async function prepare(host: PostgresHost, data: string): Promise<Owner | undefined> {
   const { owners, layout, trees } = host;
   if (!(await stat(data).catch(() => null))) {
@@ -77,7 +82,6 @@ async function prepare(host: PostgresHost, data: string): Promise<Owner | undefi
     await rename(draft, data);
     return owner;
   }
-  await endOrphan(data);
   const { uid, gid } = await lstat(data);
   if (!owners.named) return undefined;
   owners.claim(uid);

@@ -7,6 +7,7 @@ import {
   constants,
   copyFileSync,
   lchownSync,
+  lstatSync,
   mkdirSync,
   readdirSync,
   readlinkSync,
@@ -56,3 +57,15 @@ export function giveTree(directory: string, owner: Owner): void {
 
 export const removeTree = (path: string) =>
   rmSync(path, { recursive: true, force: true, maxRetries: 3 });
+
+/** Bytes on disk of all files below; what vanishes meanwhile does not count. */
+export function measureTree(directory: string, except: readonly string[] = []): number {
+  let bytes = 0;
+  for (const entry of readdirSync(directory, { withFileTypes: true })) {
+    if (except.includes(entry.name)) continue;
+    const path = `${directory}/${entry.name}`;
+    if (entry.isDirectory()) bytes += measureTree(path);
+    else bytes += lstatSync(path, { throwIfNoEntry: false })?.size ?? 0;
+  }
+  return bytes;
+}

@@ -14,6 +14,7 @@
 // instance's directory can be renamed while it runs, and paths in settings are best relative to
 // `data/` (`../history/wal`).
 import type pg from 'pg';
+import type { Engine } from '../engine.ts';
 
 export interface InstancePaths {
   root: string;
@@ -74,8 +75,12 @@ export interface Fleet {
   prepareDraft(): Promise<Draft>;
   /** Gives every file below `directory` to the draft's owner; needed after writing as the service. */
   giveToOwner(draft: Draft, directory: string): Promise<void>;
-  /** Starts a postmaster in the draft with the usual settings and `settings` on top of them. */
-  startDraft(draft: Draft, settings: Settings): Promise<RunningDraft>;
+  /**
+   * Starts a postmaster in the draft with the usual settings and `settings` on top of them, and
+   * returns when it accepts connections: with `hot_standby=off`, after recovery. One that exits
+   * before rejects with `PostmasterFailed`, whose `exit.log` says why.
+   */
+  startDraft(draft: Draft, settings: Settings, signal?: AbortSignal): Promise<RunningDraft>;
   /** Atomically and durably makes the draft the instance `id`. */
   adopt(draft: Draft, id: string, options: AdoptOptions): Promise<void>;
   discardDraft(draft: Draft): Promise<void>;
@@ -91,8 +96,17 @@ export interface FleetHooks {
   onCreate?(id: string): Promise<void>;
   /** Awake; nobody is let in before this is done. */
   onAwake?(id: string, client: pg.Client): Promise<void>;
-  /** About to be stopped for sleep; nobody is connected but `client`. */
+  /** About to be stopped for sleep or shutdown; nobody is connected but `client`. */
   beforeSleep?(id: string, client: pg.Client): Promise<void>;
-  /** Stopped, whatever the reason; `clean` after an orderly stop. Wakes wait for this. */
-  afterStop?(id: string, clean: boolean): Promise<void>;
+  /** Stopped. Wakes wait for this; at shutdown there is little time. */
+  afterStop?(id: string, reason: StopReason): Promise<void>;
+}
+
+/** After `sleep` and `shutdown` the directory is cleanly stopped; after `crash` it is not. */
+export type StopReason = 'sleep' | 'shutdown' | 'crash';
+
+/** The part of the engine that history is; `createPostgresEngine` puts it on top of the fleet. */
+export interface History extends Pick<Engine, 'branch' | 'backUp' | 'restore' | 'history'> {
+  readonly hooks: FleetHooks;
+  close?(): Promise<void>;
 }

@@ -5,6 +5,7 @@ import type { Logger } from '../../kernel/logger.ts';
 import { type Binaries, findBinaries } from './binaries.ts';
 import { blankCluster } from './blank-cluster.ts';
 import { createLayout, type Layout, lockDataDirectory } from './layout.ts';
+import { endServersBelow } from './orphans.ts';
 import { createOwners, type Owners } from './owners.ts';
 import { createTreeWorker, type TreeWorker } from './tree-worker.ts';
 
@@ -23,6 +24,7 @@ export interface PostgresHost {
   readonly binaries: Binaries;
   readonly owners: Owners;
   readonly trees: TreeWorker;
+  readonly cacheDir: string;
   blankCluster(): Promise<string>;
   close(): Promise<void>;
 }
@@ -33,11 +35,14 @@ export async function openPostgresHost(options: PostgresHostOptions): Promise<Po
   const unlock = lockDataDirectory(layout.dataDir);
   const trees = createTreeWorker();
   try {
+    const orphans = await endServersBelow(layout.dataDir);
+    if (orphans > 0) logger.warn({ servers: orphans }, 'ended servers that a killed service left');
     const cacheDir = options.cacheDir ?? layout.dataDir;
     await mkdir(cacheDir, { recursive: true });
     const owners = await createOwners({ dataDir: layout.dataDir, uidBase: options.uidBase });
     const binaries = await findBinaries({
       systemBin: options.postgresBin,
+      dataDir: layout.dataDir,
       cacheDir,
       runner: owners.named,
     });
@@ -47,6 +52,7 @@ export async function openPostgresHost(options: PostgresHostOptions): Promise<Po
       binaries,
       owners,
       trees,
+      cacheDir,
       blankCluster: () => (blank ??= blankCluster({ binaries, owners, trees, cacheDir, logger })),
       async close() {
         await trees.close();

@@ -1,13 +1,16 @@
 // The thread that copies and removes trees, so that a thousand file operations in a row neither
 // block the service nor fill its thread pool. What someone waits for goes before background work.
 import { isMainThread, parentPort, Worker } from 'node:worker_threads';
-import { type CopyTreeOptions, copyTree, giveTree, removeTree } from './copy-tree.ts';
+import { type CopyTreeOptions, copyTree, giveTree, measureTree, removeTree } from './copy-tree.ts';
 import type { Owner } from './fleet.ts';
 
 type Job =
   | { kind: 'copy'; from: string; to: string; options: CopyTreeOptions }
   | { kind: 'give'; path: string; owner: Owner }
-  | { kind: 'remove'; path: string };
+  | { kind: 'remove'; path: string }
+  | { kind: 'measure'; path: string; except: readonly string[] };
+
+type Outcome = { value: number } | { failure: { message: string; code?: string | undefined } };
 
 export type Urgency = 'foreground' | 'background';
 
@@ -15,13 +18,15 @@ export interface TreeWorker {
   copy(from: string, to: string, options: CopyTreeOptions, urgency?: Urgency): Promise<void>;
   give(path: string, owner: Owner): Promise<void>;
   remove(path: string, urgency?: Urgency): Promise<void>;
+  /** Sum of the sizes of all files below `path`, but for entries of it named in `except`. */
+  measure(path: string, options: { except: readonly string[] }): Promise<number>;
   /** Jobs not done yet are dropped: their promises reject. */
   close(): Promise<void>;
 }
 
 interface Pending {
   job: Job;
-  resolve(): void;
+  resolve(value: number): void;
   reject(error: Error): void;
 }
 
@@ -33,12 +38,12 @@ export function createTreeWorker(): TreeWorker {
 
   function start(): Worker {
     const started = new Worker(new URL(import.meta.url), { name: 'trees' });
-    started.on('message', (failure: { message: string; code?: string } | null) => {
+    started.on('message', (outcome: Outcome) => {
       const done = current;
       current = undefined;
       started.unref();
-      if (failure) done?.reject(Object.assign(new Error(failure.message), { code: failure.code }));
-      else done?.resolve();
+      if ('value' in outcome) done?.resolve(outcome.value);
+      else done?.reject(Object.assign(new Error(outcome.failure.message), outcome.failure));
       next();
     });
     started.on('error', fail);
@@ -62,7 +67,7 @@ export function createTreeWorker(): TreeWorker {
     worker.postMessage(current.job);
   }
 
-  function submit(job: Job, urgency: Urgency): Promise<void> {
+  function submit(job: Job, urgency: Urgency): Promise<number> {
     if (closed) return Promise.reject(new Error('the tree worker is closed'));
     return new Promise((resolve, reject) => {
       queues[urgency].push({ job, resolve, reject });
@@ -71,10 +76,16 @@ export function createTreeWorker(): TreeWorker {
   }
 
   return {
-    copy: (from, to, options, urgency = 'foreground') =>
-      submit({ kind: 'copy', from, to, options }, urgency),
-    give: (path, owner) => submit({ kind: 'give', path, owner }, 'foreground'),
-    remove: (path, urgency = 'background') => submit({ kind: 'remove', path }, urgency),
+    async copy(from, to, options, urgency = 'foreground') {
+      await submit({ kind: 'copy', from, to, options }, urgency);
+    },
+    async give(path, owner) {
+      await submit({ kind: 'give', path, owner }, 'foreground');
+    },
+    async remove(path, urgency = 'background') {
+      await submit({ kind: 'remove', path }, urgency);
+    },
+    measure: (path, { except }) => submit({ kind: 'measure', path, except }, 'foreground'),
     async close() {
       closed = true;
       const dropped = [current, ...queues.foreground, ...queues.background];
@@ -90,17 +101,18 @@ if (!isMainThread && parentPort) {
   const port = parentPort;
   port.on('message', (job: Job) => {
     try {
-      perform(job);
-      port.postMessage(null);
+      port.postMessage({ value: perform(job) } satisfies Outcome);
     } catch (error) {
       const { message, code } = error as NodeJS.ErrnoException;
-      port.postMessage({ message, code });
+      port.postMessage({ failure: { message, code } } satisfies Outcome);
     }
   });
 }
 
-function perform(job: Job): void {
+function perform(job: Job): number {
+  if (job.kind === 'measure') return measureTree(job.path, job.except);
   if (job.kind === 'copy') copyTree(job.from, job.to, job.options);
   else if (job.kind === 'give') giveTree(job.path, job.owner);
   else removeTree(job.path);
+  return 0;
 }

@@ -1,0 +1,97 @@
+// The cluster that new databases are copies of: a blank one with every step applied. It is made
+// once for each combination of Postgres version and steps, in the cache, and copied from there to
+// the data directory, where it stays as long as a database made of it does (history counts on it).
+import { createHash, randomUUID } from 'node:crypto';
+import { mkdir, rename, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Logger } from '../../kernel/logger.ts';
+import { applyDatabaseSteps, type DatabaseSteps } from './database-steps.ts';
+import type { PostgresHost } from './postgres-host.ts';
+import { startPostmaster } from './postmaster.ts';
+import { type InstanceLimits, instanceSettings } from './server-settings.ts';
+import { asSuperuser } from './superuser.ts';
+
+export interface Template {
+  readonly fingerprint: string;
+  readonly data: string;
+}
+
+interface TemplateDeps {
+  host: PostgresHost;
+  steps: DatabaseSteps;
+  limits: InstanceLimits;
+  logger: Logger;
+}
+
+export const templateData = (templates: string, fingerprint: string) =>
+  join(templates, fingerprint, 'data');
+
+export async function ensureTemplate(deps: TemplateDeps): Promise<Template> {
+  const { host, steps, logger } = deps;
+  const blank = await host.blankCluster();
+  const fingerprint = createHash('sha256')
+    .update(`${blank.split('/').at(-1)}\0${steps.fingerprint}`)
+    .digest('hex')
+    .slice(0, 16);
+  const data = templateData(host.layout.templates, fingerprint);
+  if (await isThere(data)) return { fingerprint, data };
+
+  const started = Date.now();
+  logger.info('making the template of new databases');
+  const cached = join(host.cacheDir, `template-${fingerprint}`);
+  const draft = join(host.layout.templates, `draft-${randomUUID()}`);
+  await mkdir(draft, { mode: 0o711 });
+  try {
+    if (await isThere(cached))
+      await host.trees.copy(cached, join(draft, 'data'), { owner: undefined });
+    else await build(deps, blank, join(draft, 'data'), cached);
+    await rename(draft, join(host.layout.templates, fingerprint));
+  } finally {
+    await rm(draft, { recursive: true, force: true });
+  }
+  logger.info({ durationMs: Date.now() - started }, 'made the template of new databases');
+  return { fingerprint, data };
+}
+
+async function build(
+  { host, steps, limits }: TemplateDeps,
+  blank: string,
+  data: string,
+  cached: string,
+): Promise<void> {
+  const owner = host.owners.allocate();
+  const socketDirectory = join(host.layout.sockets, 'template');
+  try {
+    await host.trees.copy(blank, data, { owner });
+    const postmaster = await startPostmaster({
+      binaries: host.binaries,
+      data,
+      socketDirectory,
+      owner,
+      settings: { ...instanceSettings(host.binaries, limits), autovacuum: 'off', fsync: 'off' },
+    });
+    try {
+      await asSuperuser(socketDirectory, async (client) => {
+        await applyDatabaseSteps(client, steps);
+        await client.query('vacuum (freeze, analyze)');
+      });
+    } finally {
+      await postmaster.stop('fast');
+    }
+    if (owner) await host.trees.give(data, { uid: 0, gid: 0 });
+    if (host.cacheDir !== host.layout.dataDir) await keepInCache(host, data, cached);
+  } finally {
+    await rm(socketDirectory, { recursive: true, force: true });
+    host.owners.release(owner);
+  }
+}
+
+/** Several services may fill the cache at once; one of them wins. */
+async function keepInCache(host: PostgresHost, data: string, cached: string): Promise<void> {
+  const draft = `${cached}.${randomUUID()}`;
+  await host.trees.copy(data, draft, { owner: undefined });
+  await rename(draft, cached).catch(() => host.trees.remove(draft));
+}
+
+const isThere = async (data: string) =>
+  Boolean(await stat(join(data, 'PG_VERSION')).catch(() => null));
