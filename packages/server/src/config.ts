@@ -47,6 +47,16 @@ const number = (
   },
 });
 
+const optionalNumber = (
+  about: string,
+  limits: { min?: number; max?: number } = {},
+): Setting<number | undefined> => ({
+  about,
+  defaultText: '',
+  parse: (given) =>
+    given === undefined || given === '' ? undefined : number(0, about, limits).parse(given),
+});
+
 const flag = (about: string, fallback = false): Setting<boolean> => ({
   about,
   defaultText: String(fallback),
@@ -80,6 +90,22 @@ export const settings = {
     undefined,
     'Directory of what can always be made again (binaries, blank cluster); default: the data directory',
   ),
+  postgresBin: text(
+    undefined,
+    'bin directory of a system Postgres, version 15 or later; default: the one from npm',
+  ),
+  idleSeconds: number(300, 'Seconds without use after which a database goes to sleep', { min: 1 }),
+  maxRunning: number(200, 'Databases awake at once; the one idle longest makes room', { min: 1 }),
+  poolSize: number(16, 'Databases prepared in advance, so that making one takes no time'),
+  instanceConnections: number(60, 'Connections a database takes at once', { min: 10, max: 1000 }),
+  instanceSharedBuffersMb: number(16, 'Shared buffers of a database in MiB', {
+    min: 1,
+    max: 65_536,
+  }),
+  instanceTemporaryFilesMb: number(5120, 'Temporary files of one session in MiB', { min: 1 }),
+  uidBase: optionalNumber('First of the 65,536 uids that databases run under when root', {
+    min: 1000,
+  }),
   metadataUrl: text(undefined, 'postgresql:// URL of an external control database'),
   logLevel: oneOf(
     ['trace', 'debug', 'info', 'warn', 'error', 'silent'],
