@@ -12,13 +12,17 @@ import { createDevelopmentIssuer } from './edge/http/development-issuer.ts';
 import { addServiceEndpoints } from './edge/http/service-endpoints.ts';
 import { openMetastore } from './engine/metastore/metastore.ts';
 import { startControlInstance } from './engine/postgres/control-instance.ts';
+import type { History } from './engine/postgres/fleet.ts';
+import { createPostgresEngine } from './engine/postgres/index.ts';
 import { openPostgresHost } from './engine/postgres/postgres-host.ts';
+import { createSessions } from './engine/sessions.ts';
 import {
   createAccounts,
   createCredentials,
   createIdentityVerifier,
   type TrustedIssuer,
 } from './features/accounts/index.ts';
+import { createConnectionStrings, createDatabases } from './features/databases/index.ts';
 import { createTokenSigner } from './features/signing/index.ts';
 import { createTokens } from './features/tokens/index.ts';
 import { systemClock } from './kernel/clock.ts';
@@ -66,6 +70,8 @@ async function compose(
   const host = await openPostgresHost({
     dataDir: config.dataDir,
     cacheDir: config.cacheDir,
+    postgresBin: config.postgresBin,
+    uidBase: config.uidBase,
     logger,
   });
   releasers.push('data directory', () => host.close());
@@ -83,6 +89,27 @@ async function compose(
     releasers.push('control database', () => control.stop());
     return control.connection;
   }
+
+  progress('Preparing databases');
+  const engine = await createPostgresEngine({
+    host,
+    schemaDirectory: join(schemaDirectory, 'database'),
+    options: {
+      idleSeconds: config.idleSeconds,
+      maxRunning: config.maxRunning,
+      poolSize: config.poolSize,
+      limits: {
+        connections: config.instanceConnections,
+        sharedBuffersMb: config.instanceSharedBuffersMb,
+        temporaryFilesMb: config.instanceTemporaryFilesMb,
+      },
+    },
+    createHistory: () => withoutHistory,
+    logger,
+  });
+  releasers.push('databases', () => engine.close());
+  const sessions = createSessions(engine);
+  releasers.push('sessions', () => sessions.close());
 
   // Addresses are final only once the ports are open.
   const listening = { httpPort: config.port, gatewayPort: config.gatewayPort };
@@ -113,12 +140,38 @@ async function compose(
   });
   const tokens = createTokens({ metastore, clock, forget: credentials.forgetToken });
 
+  // Databases and what is in them.
+  const connectionStrings = createConnectionStrings(() => ({
+    host: config.publicGatewayHost ?? publicHost,
+    port: listening.gatewayPort,
+  }));
+  const databases = createDatabases({
+    metastore,
+    engine,
+    sessions,
+    secretbox,
+    connectionStrings,
+    logger,
+    home: homeId(config.dataDir),
+    regions: config.regions,
+    limits: {
+      anonymous: config.anonymousDatabaseLimit,
+      verified: config.databaseLimit,
+      branches: config.branchLimit,
+    },
+    accounts: accounts.service,
+  });
+
+  // Whatever a crash left is settled before anyone is let in.
+  await databases.service.recover();
+  await engine.reconcile(await databases.service.knownIds());
+
   // The ways in.
   const app = buildApp({
     logger,
-    routes: [...accounts.routes, ...tokens.routes],
+    routes: [...accounts.routes, ...tokens.routes, ...databases.routes],
     authenticate: credentials.authenticate,
-    findDatabase: () => undefined,
+    findDatabase: databases.service.findFor,
     requestLimits: createTokenBuckets(clock, {
       burst: config.requestBurst,
       perSecond: config.requestsPerSecond,
@@ -188,3 +241,12 @@ export function homeId(dataDir: string): string {
   if (!existsSync(file)) writeFileSync(file, randomUUID(), { flag: 'wx', flush: true });
   return readFileSync(file, 'utf8').trim();
 }
+
+const unavailable = () => Promise.reject(new Error('history is not wired'));
+const withoutHistory: History = {
+  hooks: {},
+  branch: unavailable,
+  backUp: unavailable,
+  restore: unavailable,
+  history: unavailable,
+};

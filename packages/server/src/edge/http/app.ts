@@ -49,16 +49,12 @@ export function buildApp(options: AppOptions): FastifyInstance {
     frameworkErrors: renderError,
     forceCloseConnections: true,
     requestIdHeader: 'x-request-id',
+    // A logger a request would cost more than most requests; lines name the request themselves.
+    childLoggerFactory: (logger) => logger,
   });
   app.setErrorHandler(renderError);
   app.setNotFoundHandler(renderNotFound);
 
-  // Bodies are JSON whatever the content type says, and an empty one is `{}`.
-  app.addHook('onRequest', (request, _reply, done) => {
-    if (request.headers['content-type'] !== undefined)
-      request.headers['content-type'] = 'application/json';
-    done();
-  });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => {
     try {
@@ -70,6 +66,7 @@ export function buildApp(options: AppOptions): FastifyInstance {
   if (options.logger.isLevelEnabled('debug'))
     app.addHook('onResponse', (request, reply, done) => {
       request.log.debug({
+        request: request.id,
         method: request.method,
         path: request.routeOptions.url,
         status: reply.statusCode,
@@ -112,8 +109,13 @@ function addRoute(app: FastifyInstance, route: Route, options: AppOptions): void
     url: operation.path.replaceAll(/\{(\w+)\}/g, ':$1'),
     ...(isPublic ? { bodyLimit: publicBodyLimitBytes } : {}),
     onRequest(request, _reply, done) {
+      // Bodies are JSON whatever the content type says, and an empty one is `{}`.
+      if (request.headers['content-type'] !== undefined)
+        request.headers['content-type'] = 'application/json';
       if (isPublic) return done();
-      admit(request, options).then(() => done(), done);
+      const admitted = admit(request, options);
+      if (admitted instanceof Promise) admitted.then(() => done(), done);
+      else done(admitted);
     },
     async handler(request, reply) {
       const call = new HttpCall(request, reply);
@@ -126,22 +128,36 @@ function addRoute(app: FastifyInstance, route: Route, options: AppOptions): void
         if (hasDatabase) {
           on.databaseId = call.params.database_id as string;
           if (typeof call.body.role === 'string') on.role = call.body.role;
-          const found = await options.findDatabase(request.principal.accountKey, on.databaseId);
+          const looked = options.findDatabase(request.principal.accountKey, on.databaseId);
+          const found = looked instanceof Promise ? await looked : looked;
           if (!found) throw notFound('database');
           call.database = found;
         }
         authorize(request.principal, operation.access, on);
       }
-      return send(reply, await route.handle(call as unknown as Call), successStatus);
+      const result = route.handle(call as unknown as Call);
+      return send(reply, result instanceof Promise ? await result : result, successStatus);
     },
   });
 }
 
-async function admit(request: FastifyRequest, options: AppOptions): Promise<void> {
-  const header = request.headers.authorization;
-  const match = header === undefined ? null : /^bearer +([^\s]+) *$/i.exec(header);
-  if (!match) throw unauthorized('missing or malformed Authorization header');
-  const principal = await options.authenticate(match[1]!);
+/** Without a promise when the credential is known: this runs for every request. */
+function admit(request: FastifyRequest, options: AppOptions): Error | undefined | Promise<void> {
+  try {
+    const header = request.headers.authorization;
+    const match = header === undefined ? null : /^bearer +([^\s]+) *$/i.exec(header);
+    if (!match) throw unauthorized('missing or malformed Authorization header');
+    const principal = options.authenticate(match[1]!);
+    if (principal instanceof Promise)
+      return principal.then((found) => enter(request, found, options));
+    enter(request, principal, options);
+    return undefined;
+  } catch (error) {
+    return error as Error;
+  }
+}
+
+function enter(request: FastifyRequest, principal: Principal, options: AppOptions): void {
   const waitSeconds = options.requestLimits.take(principal.credentialId);
   if (waitSeconds > 0) throw rateLimited('too many requests', waitSeconds);
   request.principal = principal;

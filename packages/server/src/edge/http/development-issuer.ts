@@ -4,7 +4,6 @@
 import { createHash, generateKeyPairSync, randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance } from 'fastify';
-import Provider from 'oidc-provider';
 import type { Logger } from '../../kernel/logger.ts';
 
 const prefix = '/oidc';
@@ -32,8 +31,10 @@ export function createDevelopmentIssuer(
         onRequest(request, reply) {
           // The provider reads bodies and writes answers itself.
           reply.hijack();
+          // Loaded by the first one who signs in.
           dispatch ??= createProvider(publicUrl(), logger);
-          dispatch(request.raw, reply.raw).catch((error: Error) => {
+          const handled = dispatch.then((handle) => handle(request.raw, reply.raw));
+          handled.catch((error: Error) => {
             request.log.debug({ err: error }, 'development issuer');
             if (!reply.raw.headersSent)
               html(reply.raw, 400, page('Sign-in failed', '<p>Please start again.</p>'));
@@ -45,7 +46,8 @@ export function createDevelopmentIssuer(
   };
 }
 
-function createProvider(publicUrl: string, logger: Logger) {
+async function createProvider(publicUrl: string, logger: Logger) {
+  const { default: Provider } = await import('oidc-provider');
   const issuer = `${publicUrl}${prefix}`;
   const callbackUrl = `${issuer}/callback`;
   const emails = new Map<string, string>();

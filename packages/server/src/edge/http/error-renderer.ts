@@ -11,7 +11,10 @@ export function renderError(
 ): void {
   const seen = asAppError(error);
   if (seen.status === 500)
-    request.log.error({ err: error, path: request.routeOptions.url }, 'request failed');
+    request.log.error(
+      { err: error, request: request.id, path: request.routeOptions.url },
+      'request failed',
+    );
   if (seen.retryAfterSeconds !== undefined) reply.header('retry-after', seen.retryAfterSeconds);
   if (seen.status === 401) reply.header('www-authenticate', 'Bearer');
   reply

@@ -61,14 +61,20 @@ function addMetrics(app: FastifyInstance, deps: ServiceEndpointsDeps): void {
     buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10],
     registers: [registry],
   });
-  const observers = new Map<string, { observe(value: number): void }>();
+  // One observer a (route, status), found without building a key for every request.
+  const observers = new WeakMap<object, Map<number, { observe(value: number): void }>>();
   app.addHook('onResponse', (request, reply, done) => {
-    const key = `${request.method} ${request.routeOptions.url ?? 'unknown'} ${reply.statusCode}`;
-    let observer = observers.get(key);
+    const { config } = request.routeOptions;
+    let ofRoute = observers.get(config);
+    if (!ofRoute) {
+      ofRoute = new Map();
+      observers.set(config, ofRoute);
+    }
+    let observer = ofRoute.get(reply.statusCode);
     if (!observer) {
       const operation = `${request.method} ${request.routeOptions.url ?? 'unknown'}`;
       observer = durations.labels({ operation, status: String(reply.statusCode) });
-      observers.set(key, observer);
+      ofRoute.set(reply.statusCode, observer);
     }
     observer.observe(reply.elapsedTime / 1000);
     done();

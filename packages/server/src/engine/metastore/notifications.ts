@@ -23,6 +23,21 @@ export function createNotifications(deps: {
   let generation = 0;
   let stopped = false;
   let timer: NodeJS.Timeout | undefined;
+  // One statement at a time on the one connection.
+  let turn: Promise<unknown> = Promise.resolve();
+  const ask = (on: pg.Client, sql: string) => {
+    turn = turn.then(() => on.query(sql)).catch(() => on === client && lost());
+    return turn;
+  };
+  const listen = (on: pg.Client, channel: string) => ask(on, `listen "${channel}"`);
+
+  /** Until every LISTEN is answered a notification could pass unseen. */
+  async function trustFrom(current: pg.Client): Promise<void> {
+    epoch = null;
+    const mine = turn;
+    await mine;
+    if (current === client && mine === turn && !stopped) epoch = ++generation;
+  }
 
   async function connect(): Promise<void> {
     const next = new pg.Client({ ...deps.connection, keepAlive: true });
@@ -35,21 +50,19 @@ export function createNotifications(deps: {
     });
     await next.connect();
     client = next;
-    for (const channel of listeners.keys()) await next.query(`listen "${channel}"`);
-    if (next !== client) return;
-    epoch = ++generation;
-    beat(next);
+    turn = Promise.resolve();
+    for (const channel of listeners.keys()) void listen(next, channel);
+    await trustFrom(next);
+    if (next === client) beat(next);
   }
 
   /** A dead network shows as silence, not as an error: ask, and give up on no answer. */
   function beat(current: pg.Client): void {
     timer = setTimeout(async () => {
-      const deadline = setTimeout(lost, heartbeatMs);
+      const deadline = setTimeout(() => current === client && lost(), heartbeatMs);
       try {
-        await current.query('select 1');
+        await ask(current, 'select 1');
         if (current === client) beat(current);
-      } catch {
-        if (current === client) lost();
       } finally {
         clearTimeout(deadline);
       }
@@ -83,9 +96,9 @@ export function createNotifications(deps: {
       if (known) known.push(listener);
       else {
         listeners.set(channel, [listener]);
-        client?.query(`listen "${channel}"`).catch(() => lost());
-        // Until LISTEN is answered a notification could pass unseen.
-        epoch = epoch === null ? null : ++generation;
+        if (!client) return;
+        void listen(client, channel);
+        void trustFrom(client);
       }
     },
     start: connect,
