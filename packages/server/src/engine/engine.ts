@@ -2,6 +2,7 @@
 // implementation (databases on an existing cluster, say) can take its place. It knows no accounts
 // and no HTTP; a database is an id.
 import type { Readable, Writable } from 'node:stream';
+import type { BackupAbout } from './backup-stream.ts';
 
 /** A database held awake: it is not put to sleep before `release`. */
 export interface Lease {
@@ -19,6 +20,17 @@ export interface HistoryWindow {
   to: Date;
 }
 
+/** The instant asked for is not within the history there is. */
+export class OutsideHistory extends Error {
+  readonly window: HistoryWindow;
+
+  constructor(window: HistoryWindow) {
+    super(`history reaches from ${window.from.toISOString()} to ${window.to.toISOString()}`);
+    this.name = 'OutsideHistory';
+    this.window = window;
+  }
+}
+
 export interface Engine {
   /** Makes a database. `adminVerifier`: SCRAM verifier of the role `admin`. */
   create(id: string, options: { adminVerifier: string }): Promise<void>;
@@ -26,19 +38,26 @@ export interface Engine {
   destroy(id: string): Promise<void>;
   /** Starts the database if it sleeps, and holds it awake. */
   wake(id: string): Promise<Lease>;
-  /** A new database `childId` with the parent's content, now or `at` a past instant. */
+  /**
+   * A new database `childId` with the parent's content: now, or with all that was committed up to a
+   * past instant (microseconds since 1970) and nothing after. Throws `OutsideHistory`.
+   */
   branch(
     parentId: string,
     childId: string,
-    options: { adminVerifier: string; at?: Date },
+    options: { adminVerifier: string; atMicros?: bigint | undefined },
   ): Promise<void>;
-  /** Writes a self-contained copy of the database to `sink`. */
-  backUp(id: string, sink: Writable, signal: AbortSignal): Promise<void>;
+  /** Writes a self-contained copy of the database to `sink`, in the format of backup-stream.ts. */
+  backUp(
+    id: string,
+    sink: Writable,
+    options: { about: BackupAbout; signal?: AbortSignal | undefined },
+  ): Promise<void>;
   /** A new database from what `backUp` wrote; it has been started and asked once. */
   restore(
     id: string,
     source: Readable,
-    options: { adminVerifier: string; signal: AbortSignal },
+    options: { adminVerifier: string; signal?: AbortSignal | undefined },
   ): Promise<void>;
   history(id: string): Promise<HistoryWindow>;
   /** Bytes on disk of the database's own data. Does not wake it. */

@@ -30,7 +30,7 @@ export async function createPostgresEngine(deps: {
     destroy: fleet.destroy,
     wake: fleet.wake,
     branch: (parentId, childId, options) => history.branch(parentId, childId, options),
-    backUp: (id, sink, signal) => history.backUp(id, sink, signal),
+    backUp: (id, sink, options) => history.backUp(id, sink, options),
     restore: (id, source, options) => history.restore(id, source, options),
     history: (id) => history.history(id),
     sizeBytes: fleet.sizeBytes,

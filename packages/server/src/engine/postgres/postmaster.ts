@@ -139,7 +139,7 @@ async function ready(postmaster: Postmaster, options: PostmasterOptions): Promis
   for (let waitMs = 1; ; waitMs = Math.min(waitMs * 1.05, 25)) {
     if (exit) throw new PostmasterFailed(exit);
     const lines = readIfThere(statusFile).split('\n');
-    if (Number(lines[0]) === postmaster.pid && /^(ready|standby)/.test(lines[7] ?? '')) return;
+    if (Number(lines[0]) === postmaster.pid && lines[7]?.startsWith('ready')) return;
     if (Date.now() > deadline)
       throw new PostmasterFailed(
         { code: null, signal: null, log: '' },
