@@ -14,7 +14,8 @@ begin
   end if;
   if current_setting('server_version_num')::int >= 160000 then
     -- May act as them and hand them out, but does not count as them in policies.
-    grant readonly, anon, authenticated to admin with admin option, inherit false, set true;
+    execute 'grant readonly, anon, authenticated to admin'
+      ' with admin option, inherit false, set true';
     -- What its own roles own, admin may use, as the owner of everything expects.
     alter role admin set createrole_self_grant = 'set, inherit';
   else
@@ -40,3 +41,28 @@ alter default privileges for role admin in schema public
   grant select, insert, update, delete on tables to anon, authenticated;
 alter default privileges for role admin in schema public
   grant usage, select on sequences to anon, authenticated;
+
+-- The database's owner may set defaults for all sessions in it (alter database … set); those of the
+-- superuser must neither run the owner's functions in place of built-in ones nor be cut short.
+do $$
+declare
+  setting record;
+begin
+  for setting in
+    select * from (values
+      ('search_path', 'pg_catalog'), ('role', 'none'), ('standard_conforming_strings', 'on'),
+      ('default_transaction_read_only', 'off'), ('default_transaction_isolation', 'read committed'),
+      ('default_transaction_deferrable', 'off'), ('row_security', 'on'),
+      ('statement_timeout', '0'), ('transaction_timeout', '0'), ('lock_timeout', '0'),
+      ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'),
+      ('datestyle', 'ISO, MDY'), ('intervalstyle', 'postgres'), ('timezone', 'UTC'),
+      ('bytea_output', 'hex'), ('extra_float_digits', '1'), ('transform_null_equals', 'off'),
+      ('default_table_access_method', 'heap'), ('default_tablespace', ''), ('temp_tablespaces', ''),
+      ('check_function_bodies', 'on'), ('client_min_messages', 'notice')
+    ) as wanted (name, value)
+    where name = 'role' or name in (select lower(s.name) from pg_settings s)
+  loop
+    execute format('alter role postgres set %I = %L', setting.name, setting.value);
+  end loop;
+end
+$$;

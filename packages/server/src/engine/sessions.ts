@@ -1,14 +1,24 @@
-// Sessions of the service itself on customers' databases: one small pool a (database, role),
-// connected over the instance's socket without a password. A session is clean when it is handed
-// out (`discard all` after each use, unless its users leave nothing behind) and holds its database
-// awake only while it is in use.
+// Sessions of the service itself on customers' databases: one small pool a database, connected over
+// the instance's socket without a password.
+//
+// - A session is clean when it is handed out: no transaction, no settings, no prepared statements of
+//   its last user (unless its users leave nothing behind), and with the defaults that the database
+//   and the role have now. One that is not known to be so is closed.
+// - A database is held awake only while a session is in use; idle sessions go when it sleeps, and
+//   after a while by themselves.
+// - At most `limit` sessions a database; whoever comes next waits its turn.
+import { connect as connectSocket } from 'node:net';
+import { join } from 'node:path';
 import pg from 'pg';
+import { AppError } from '../kernel/app-error.ts';
 import { quoteIdent } from '../kernel/sql-quote.ts';
+import { connectAwake } from './connect-awake.ts';
 import type { Engine, Lease } from './engine.ts';
 
 export interface SessionOptions {
-  /** The role to connect as; `postgres` is the supervisor's own, never a customer's. */
+  /** The role to connect as; `postgres` is the service's own superuser, never a customer's. */
   role: string;
+  /** Ends the session, and what runs in it, in the middle. */
   signal?: AbortSignal;
 }
 
@@ -21,82 +31,254 @@ export interface Sessions {
   close(): Promise<void>;
 }
 
-const idleLimit = 4;
+interface Session {
+  client: pg.Client;
+  role: string;
+  /** What the database and role set for new sessions when this one was new. */
+  defaults: string;
+  connectedAtMs: number;
+  idleTimer: NodeJS.Timeout | undefined;
+}
+
+interface Pool {
+  idle: Session[];
+  inUse: number;
+  waiting: (() => void)[];
+}
+
+const idleLimitMs = 30_000;
+const ageLimitMs = 10 * 60_000;
+const cleaningLimitMs = 5_000;
+const turnLimitMs = 30_000;
 
 /** `discard: false` is for users that leave no state behind and want to keep prepared statements. */
 export function createSessions(
   engine: Pick<Engine, 'wake' | 'onSleep'>,
-  { discard = true }: { discard?: boolean } = {},
+  { discard = true, limit = 16 }: { discard?: boolean; limit?: number } = {},
 ): Sessions {
-  const idle = new Map<string, pg.Client[]>();
-  const key = (databaseId: string, role: string) => `${databaseId}/${role}`;
+  const pools = new Map<string, Pool>();
+  let closed = false;
 
   engine.onSleep((databaseId) => {
-    for (const [name, clients] of idle)
-      if (name.startsWith(`${databaseId}/`)) {
-        idle.delete(name);
-        for (const client of clients) void client.end().catch(() => {});
-      }
+    for (const session of pools.get(databaseId)?.idle.splice(0) ?? []) end(session);
+    forgetIfEmpty(databaseId);
   });
 
-  async function connect(lease: Lease, role: string): Promise<pg.Client> {
+  function poolOf(databaseId: string): Pool {
+    const pool = pools.get(databaseId) ?? { idle: [], inUse: 0, waiting: [] };
+    pools.set(databaseId, pool);
+    return pool;
+  }
+
+  function forgetIfEmpty(databaseId: string): void {
+    const pool = pools.get(databaseId);
+    if (pool && pool.idle.length + pool.inUse + pool.waiting.length === 0) pools.delete(databaseId);
+  }
+
+  /** Waits until one more session may be in use, and counts it. */
+  async function takeTurn(pool: Pool, signal: AbortSignal | undefined): Promise<void> {
+    if (pool.inUse < limit) {
+      pool.inUse++;
+      return;
+    }
+    const timeout = AbortSignal.timeout(turnLimitMs);
+    const giveUp = signal ? AbortSignal.any([signal, timeout]) : timeout;
+    await new Promise<void>((resolve, reject) => {
+      // `endTurn` has counted whoever it calls.
+      const turn = () => {
+        giveUp.removeEventListener('abort', leave);
+        resolve();
+      };
+      const leave = () => {
+        pool.waiting.splice(pool.waiting.indexOf(turn), 1);
+        reject(
+          signal?.aborted
+            ? signal.reason
+            : new AppError(429, 'all sessions of the database are busy', { retryAfterSeconds: 5 }),
+        );
+      };
+      pool.waiting.push(turn);
+      giveUp.addEventListener('abort', leave, { once: true });
+    });
+  }
+
+  function endTurn(databaseId: string, pool: Pool): void {
+    const next = pool.waiting.shift();
+    if (next) next();
+    else pool.inUse--;
+    forgetIfEmpty(databaseId);
+  }
+
+  /** An idle session that is as good as a new one, or a new one. */
+  async function open(pool: Pool, lease: Lease, role: string): Promise<Session> {
+    for (;;) {
+      const at = pool.idle.findLastIndex((session) => session.role === role);
+      if (at === -1) break;
+      const [session] = pool.idle.splice(at, 1);
+      clearTimeout(session!.idleTimer);
+      if (await isLikeNew(session!)) return session!;
+      end(session!);
+    }
+    // Those of other roles make room.
+    if (pool.idle.length + pool.inUse > limit) {
+      const oldest = pool.idle.shift();
+      if (oldest) end(oldest);
+    }
+    return connect(pool, lease, role);
+  }
+
+  async function connect(pool: Pool, lease: Lease, role: string): Promise<Session> {
     const client = new pg.Client({
       host: lease.socketDirectory,
       port: lease.port,
       user: role,
       database: 'postgres',
+      application_name: 'coppice',
       connectionTimeoutMillis: 10_000,
     });
     client.on('error', () => {});
     await client.connect();
-    // A session that ended while it was idle (its server crashed, say) is not handed out again.
-    client.on('end', () => {
-      for (const clients of idle.values())
-        if (clients.includes(client)) clients.splice(clients.indexOf(client), 1);
-    });
-    return client;
+    const session: Session = {
+      client,
+      role,
+      defaults: discard ? await currentDefaults(client) : '',
+      connectedAtMs: Date.now(),
+      idleTimer: undefined,
+    };
+    // One that ends while it is idle (its server crashed, say) is not handed out again.
+    client.on('end', () => forget(pool, session));
+    return session;
   }
 
-  async function giveBack(name: string, client: pg.Client): Promise<void> {
+  async function isLikeNew({ client, defaults, connectedAtMs }: Session): Promise<boolean> {
+    if (Date.now() - connectedAtMs > ageLimitMs) return false;
+    if (!discard) return true;
     try {
-      if (discard) await client.query('discard all');
-      const clients = idle.get(name) ?? [];
-      if (clients.length >= idleLimit) return void client.end().catch(() => {});
-      clients.push(client);
-      idle.set(name, clients);
+      return (await currentDefaults(client)) === defaults;
     } catch {
-      client.end().catch(() => {});
+      return false;
+    }
+  }
+
+  function forget(pool: Pool, session: Session): void {
+    clearTimeout(session.idleTimer);
+    const at = pool.idle.indexOf(session);
+    if (at !== -1) pool.idle.splice(at, 1);
+  }
+
+  async function giveBack(pool: Pool, session: Session): Promise<void> {
+    if (!(await isClean(session)) || closed) return end(session);
+    session.idleTimer = setTimeout(() => {
+      forget(pool, session);
+      end(session);
+    }, idleLimitMs);
+    session.idleTimer.unref();
+    pool.idle.push(session);
+  }
+
+  async function isClean({ client }: Session): Promise<boolean> {
+    const limit = setTimeout(() => destroy(client), cleaningLimitMs);
+    try {
+      if (client.getTransactionStatus() !== 'I') await client.query('rollback');
+      if (discard) await client.query('discard all');
+      return true;
+    } catch {
+      return false;
+    } finally {
+      clearTimeout(limit);
     }
   }
 
   return {
     async use(databaseId, { role, signal }, work) {
       signal?.throwIfAborted();
-      const lease = await engine.wake(databaseId);
-      const name = key(databaseId, role);
+      if (closed) throw new Error('sessions are closed');
+      const pool = poolOf(databaseId);
       try {
-        const client = idle.get(name)?.pop() ?? (await connect(lease, role));
-        let healthy = true;
+        await takeTurn(pool, signal);
+      } catch (error) {
+        forgetIfEmpty(databaseId);
+        throw error;
+      }
+      try {
+        const { connection: session, lease } = await connectAwake(engine, databaseId, (held) =>
+          open(pool, held, role),
+        );
         try {
-          return await work(client);
-        } catch (error) {
-          healthy = error instanceof pg.DatabaseError && error.severity === 'ERROR';
-          throw error;
+          return await within(session, lease, signal, work);
         } finally {
-          if (healthy) await giveBack(name, client);
-          else client.end().catch(() => {});
+          if (signal?.aborted) end(session);
+          else await giveBack(pool, session);
+          lease.release();
         }
       } finally {
-        lease.release();
+        endTurn(databaseId, pool);
       }
     },
 
     async close() {
-      const clients = [...idle.values()].flat();
-      idle.clear();
-      await Promise.allSettled(clients.map((client) => client.end()));
+      closed = true;
+      const idle = [...pools.values()].flatMap((pool) => pool.idle.splice(0));
+      await Promise.allSettled(idle.map(({ client }) => client.end()));
     },
   };
+}
+
+/** Runs `work`; when the signal fires, cancels what runs and cuts the connection. */
+async function within<T>(
+  { client }: Session,
+  lease: Lease,
+  signal: AbortSignal | undefined,
+  work: (client: pg.Client) => Promise<T>,
+): Promise<T> {
+  if (!signal) return work(client);
+  const abort = () => {
+    cancel(client, lease);
+    destroy(client);
+  };
+  if (signal.aborted) abort();
+  signal.addEventListener('abort', abort, { once: true });
+  try {
+    return await work(client);
+  } catch (error) {
+    throw signal.aborted ? signal.reason : error;
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
+}
+
+/** What new sessions of this role start with; different text, different defaults. */
+async function currentDefaults(client: pg.Client): Promise<string> {
+  const { rows } = await client.query<{ defaults: string }>(
+    `select current_user || ' ' || coalesce(pg_catalog.string_agg(xmin::text || ctid::text, ','), '') as defaults
+     from pg_catalog.pg_db_role_setting`,
+  );
+  return rows[0]!.defaults;
+}
+
+/** https://www.postgresql.org/docs/current/protocol-message-formats.html, CancelRequest */
+function cancel(client: pg.Client, lease: Lease): void {
+  const { processID, secretKey } = client as unknown as { processID: number; secretKey: number };
+  const request = Buffer.alloc(16);
+  request.writeInt32BE(16, 0);
+  request.writeInt32BE(80_877_102, 4);
+  request.writeInt32BE(processID, 8);
+  request.writeInt32BE(secretKey, 12);
+  const socket = connectSocket(join(lease.socketDirectory, `.s.PGSQL.${lease.port}`));
+  socket.on('error', () => {});
+  socket.setTimeout(5_000, () => socket.destroy());
+  socket.end(request);
+}
+
+function end({ client, idleTimer }: Session): void {
+  clearTimeout(idleTimer);
+  client.end().catch(() => {});
+}
+
+/** Without a word to the server: for a session that is stuck. */
+function destroy(client: pg.Client): void {
+  const { connection } = client as unknown as { connection: { stream: { destroy(): void } } };
+  connection.stream.destroy();
 }
 
 /** `set local role` with the name quoted, for sessions that act for another role. */

@@ -24,6 +24,8 @@ export async function loadDatabaseSteps(directory: string): Promise<DatabaseStep
 
 /** Applies what is missing, each step in a transaction of its own. `client` is a superuser's. */
 export async function applyDatabaseSteps(client: pg.Client, known: DatabaseSteps): Promise<void> {
+  // In the template as in a database whose owner has made things of the same names.
+  await client.query('set search_path = pg_catalog');
   const applied = await appliedSteps(client);
   for (const { name, sql } of known.steps) {
     if (applied.has(name)) continue;

@@ -39,7 +39,7 @@ export function createLayout(givenDataDir: string): Layout {
     instances: below('instances', 0o711),
     drafts: below('drafts', 0o711),
     pool: below('pool', 0o711),
-    templates: below('templates', 0o700),
+    templates: below('templates', 0o711),
     trash: below('trash', 0o700),
     sockets: socketRoot(dataDir),
   };

@@ -1,4 +1,5 @@
-// The service's own sessions on a server, as its superuser.
+// The service's own sessions on a server, as its superuser. The database's owner may change what
+// new sessions start with, but not for this role (schema/database/0001-roles.sql).
 import pg from 'pg';
 import { socketPort } from './postmaster.ts';
 

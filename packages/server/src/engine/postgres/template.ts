@@ -2,7 +2,7 @@
 // once for each combination of Postgres version and steps, in the cache, and copied from there to
 // the data directory, where it stays as long as a database made of it does (history counts on it).
 import { createHash, randomUUID } from 'node:crypto';
-import { mkdir, rename, rm, stat } from 'node:fs/promises';
+import { chmod, mkdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '../../kernel/logger.ts';
 import { applyDatabaseSteps, type DatabaseSteps } from './database-steps.ts';
@@ -40,7 +40,8 @@ export async function ensureTemplate(deps: TemplateDeps): Promise<Template> {
   logger.info('making the template of new databases');
   const cached = join(host.cacheDir, `template-${fingerprint}`);
   const draft = join(host.layout.templates, `draft-${randomUUID()}`);
-  await mkdir(draft, { mode: 0o711 });
+  await mkdir(draft);
+  await chmod(draft, 0o711);
   try {
     if (await isThere(cached))
       await host.trees.copy(cached, join(draft, 'data'), { owner: undefined });
