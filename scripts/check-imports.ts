@@ -18,7 +18,7 @@ const layers: Record<string, string[]> = {
   [`${server}/config.ts`]: [`${server}/kernel`],
   [`${server}/compose.ts`]: ['packages/contract', server],
   [`${server}/main.ts`]: ['packages/contract', server],
-  test: ['packages/contract', 'packages/sdk'],
+  test: ['packages/contract', 'packages/sdk', 'scripts'],
 };
 const workspaces: Record<string, string> = {
   '@coppice/contract': 'packages/contract',
