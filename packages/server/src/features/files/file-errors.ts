@@ -1,5 +1,6 @@
 import type { FileErrorCode } from '@coppice/contract';
 import { DatabaseError } from 'pg';
+import { AppError } from '../../kernel/app-error.ts';
 import { FileError } from '../../kernel/files.ts';
 
 /** SQLSTATEs that `fs.*` raises (schema/database/0003-files.sql), and Postgres's own that say enough. */
@@ -14,6 +15,7 @@ const codes: Record<string, FileErrorCode> = {
   PX039: 'ENOTEMPTY',
   '42501': 'EACCES', // insufficient_privilege
   '25006': 'EACCES', // read_only_sql_transaction
+  '28000': 'EACCES', // invalid_authorization_specification: the role is gone
   '22021': 'EINVAL', // character_not_in_repertoire
 };
 
@@ -28,6 +30,7 @@ export function toFileError(error: unknown): FileError {
   if (error instanceof FileError) return error;
   if (error instanceof Error && error.name === 'AbortError')
     return new FileError('EIO', 'given up before its end');
+  if (error instanceof AppError) return new FileError('EIO', error.message);
   if (error instanceof DatabaseError && error.code) {
     const code = codes[error.code];
     if (code) return new FileError(code, error.message, { cause: error });

@@ -7,7 +7,6 @@ import type { Sessions } from '../../engine/sessions.ts';
 import { FileError, type Files, type FilesActor } from '../../kernel/files.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { isRetryable, toFileError } from './file-errors.ts';
-import { createGate, type Gate } from './gate.ts';
 import type { Reclaim } from './reclaim.ts';
 import * as store from './store.ts';
 import { inTransaction, readStream, writeStream } from './streams.ts';
@@ -16,29 +15,25 @@ import type { Watches } from './watches.ts';
 export interface FilesLimits {
   /** Total size of a database's files. */
   quotaBytes: number;
-  /** Operations and streams that may run at once on a database: each is a connection. */
-  operationsAtOnce: number;
-  streamsAtOnce: number;
 }
 
 export interface FilesDeps {
-  /** Must keep prepared statements (`discard: false`). */
+  /** For operations; these and the next keep prepared statements (`discard: false`). */
   sessions: Sessions;
+  /** For streams, which last: apart, so that they cannot keep operations waiting. */
+  streamSessions: Sessions;
   watches: Watches;
   reclaim: Reclaim;
   logger: Logger;
   limits: FilesLimits;
 }
 
-const patienceMs = 30_000;
 const attempts = 5;
 const readAtOnceBytes = 16 * 1024 * 1024;
 const listAtOnce = 10_000;
 
 export function createFilesService(deps: FilesDeps): Files {
-  const { sessions, watches, reclaim, logger, limits } = deps;
-  const operationGates = createGates(limits.operationsAtOnce);
-  const streamGates = createGates(limits.streamsAtOnce);
+  const { sessions, streamSessions, watches, reclaim, logger, limits } = deps;
   const quotaSet = new Set<string>();
 
   async function run<T>(actor: FilesActor, work: (client: pg.Client) => Promise<T>): Promise<T> {
@@ -46,17 +41,15 @@ export function createFilesService(deps: FilesDeps): Files {
       actor.symlinks === 'refuse'
         ? inTransaction(client, actor, 'begin', () => work(client))
         : work(client);
-    return translated(actor, () =>
-      operationGates.of(actor.databaseId).run(async () => {
-        for (let attempt = 1; ; attempt++) {
-          try {
-            return await sessions.use(actor.databaseId, { role: actor.role }, operation);
-          } catch (error) {
-            if (!isRetryable(error) || attempt === attempts) throw error;
-          }
+    return translated(actor, async () => {
+      for (let attempt = 1; ; attempt++) {
+        try {
+          return await sessions.use(actor.databaseId, { role: actor.role }, operation);
+        } catch (error) {
+          if (!isRetryable(error) || attempt === attempts) throw error;
         }
-      }),
-    );
+      }
+    });
   }
 
   async function change<T>(actor: FilesActor, work: (client: pg.Client) => Promise<T>): Promise<T> {
@@ -105,17 +98,11 @@ export function createFilesService(deps: FilesDeps): Files {
 
     readStream: (actor, path, range, consume) =>
       translated(actor, () =>
-        streamGates
-          .of(actor.databaseId)
-          .run(
-            () =>
-              sessions.use(
-                actor.databaseId,
-                { role: actor.role, signal: range.signal },
-                async (client) => readStream(client, actor, checkPath(path), range, consume),
-              ),
-            range.signal,
-          ),
+        streamSessions.use(
+          actor.databaseId,
+          { role: actor.role, signal: range.signal },
+          async (client) => readStream(client, actor, checkPath(path), range, consume),
+        ),
       ),
 
     write: (actor, target, content) =>
@@ -126,19 +113,15 @@ export function createFilesService(deps: FilesDeps): Files {
     async writeStream(actor, target, content, signal) {
       let storedBytes = 0;
       try {
-        checkPath(target.path);
-        await translated(actor, () => setQuota(actor.databaseId));
-        return await translated(actor, () =>
-          streamGates.of(actor.databaseId).run(
-            () =>
-              sessions.use(actor.databaseId, { role: 'postgres', signal }, (client) =>
-                writeStream(client, actor, target, content, (bytes) => {
-                  storedBytes += bytes;
-                }),
-              ),
-            signal,
-          ),
-        );
+        return await translated(actor, async () => {
+          checkPath(target.path);
+          await setQuota(actor.databaseId);
+          return streamSessions.use(actor.databaseId, { role: 'postgres', signal }, (client) =>
+            writeStream(client, actor, target, content, (bytes) => {
+              storedBytes += bytes;
+            }),
+          );
+        });
       } finally {
         if (storedBytes > 0) reclaim.after(actor.databaseId);
       }
@@ -193,17 +176,4 @@ function checkPath(path: string): string {
   if (path.includes('\0') || !path.isWellFormed())
     throw new FileError('EINVAL', 'a path is Unicode text without NUL');
   return path;
-}
-
-/** A gate a database, forgotten when nobody is inside. */
-function createGates(limit: number): { of(databaseId: string): Gate } {
-  const gates = new Map<string, Gate>();
-  return {
-    of(databaseId) {
-      for (const [id, gate] of gates) if (gate.idle && id !== databaseId) gates.delete(id);
-      const gate = gates.get(databaseId) ?? createGate(limit, patienceMs);
-      gates.set(databaseId, gate);
-      return gate;
-    },
-  };
 }

@@ -8,7 +8,8 @@
 //   silent ──(first watch, or wake)──► connecting ──► listening ──(sleep, crash)──► silent
 import type { FileEvent } from '@coppice/contract';
 import pg from 'pg';
-import type { Engine } from '../../engine/engine.ts';
+import { connectAwake } from '../../engine/connect-awake.ts';
+import type { Engine, Lease } from '../../engine/engine.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { quoteIdent } from '../../kernel/sql-quote.ts';
 import * as store from './store.ts';
@@ -73,36 +74,40 @@ export function createWatches(
   }
 
   async function connect(databaseId: string, hub: Hub): Promise<pg.Client> {
-    const lease = await engine.wake(databaseId);
+    const { connection, lease } = await connectAwake(engine, databaseId, (held) =>
+      startListening(held, hub),
+    );
+    lease.release();
+    return connection;
+  }
+
+  async function startListening(lease: Lease, hub: Hub): Promise<pg.Client> {
+    const client = new pg.Client({
+      host: lease.socketDirectory,
+      port: lease.port,
+      user: 'postgres',
+      database: 'postgres',
+      application_name: 'coppice files',
+      connectionTimeoutMillis: 10_000,
+      query_timeout: 10_000,
+    });
+    client.on('error', () => {});
+    client.on('notification', ({ payload = '' }) => {
+      const [, generation, type = '', path = ''] = /^(\d+) (\w+) (.*)$/s.exec(payload) ?? [];
+      hub.generation = generation;
+      publish(hub, toEvent(type, path));
+    });
     try {
-      const client = new pg.Client({
-        host: lease.socketDirectory,
-        port: lease.port,
-        user: 'postgres',
-        database: 'postgres',
-        connectionTimeoutMillis: 10_000,
-        query_timeout: 10_000,
-      });
-      client.on('error', () => {});
       await client.connect();
-      try {
-        client.on('notification', ({ payload = '' }) => {
-          const [, generation, type = '', path = ''] = /^(\d+) (\w+) (.*)$/s.exec(payload) ?? [];
-          hub.generation = generation;
-          publish(hub, toEvent(type, path));
-        });
-        await client.query(`listen ${quoteIdent(await store.channel(client))}`);
-        const generation = await store.generation(client);
-        if (hub.generation !== undefined && hub.generation !== generation)
-          for (const watch of hub.watches) watch.listener({ type: 'rescan', path: watch.path });
-        hub.generation = generation;
-        return client;
-      } catch (error) {
-        client.end().catch(() => {});
-        throw error;
-      }
-    } finally {
-      lease.release();
+      await client.query(`listen ${quoteIdent(await store.channel(client))}`);
+      const generation = await store.generation(client);
+      if (hub.generation !== undefined && hub.generation !== generation)
+        for (const watch of hub.watches) watch.listener({ type: 'rescan', path: watch.path });
+      hub.generation = generation;
+      return client;
+    } catch (error) {
+      client.end().catch(() => {});
+      throw error;
     }
   }
 

@@ -1,0 +1,2 @@
+// A typed client of Coppice for browsers and Node.
+export * from './files.ts';
