@@ -646,7 +646,8 @@ begin
   if v_at.id is not null then
     perform coppice.fs_fail('EEXIST', 'file exists', path);
   end if;
-  return coppice.fs_entry(coppice.fs_create(v_at, 'directory', mode));
+  v_at := coppice.fs_create(v_at, 'directory', mode);
+  return coppice.fs_entry(v_at);
 end $$;
 
 create function fs.unlink(path text) returns void
@@ -735,7 +736,8 @@ begin
   then
     perform coppice.fs_fail('EINVAL', 'a target has 1 to 4096 bytes, and names of at most 255', target);
   end if;
-  return coppice.fs_entry(coppice.fs_create(v_at, 'symlink', 511, target));
+  v_at := coppice.fs_create(v_at, 'symlink', 511, target);
+  return coppice.fs_entry(v_at);
 end $$;
 
 create function fs.chmod(path text, mode integer) returns fs.entry

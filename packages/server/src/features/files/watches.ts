@@ -147,7 +147,7 @@ export function createWatches(
 function toEvent(type: string, path: string): FileEvent {
   if (type !== 'renamed') return { type: type as 'created', path: path || '/' };
   const parting = path.indexOf('//');
-  return { type, from: path.slice(0, parting), path: path.slice(parting + 1) };
+  return { type, from: path.slice(0, parting), path: path.slice(parting + 2) };
 }
 
 function publish(hub: Hub, event: FileEvent): void {
