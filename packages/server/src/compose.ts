@@ -10,9 +10,10 @@ import { type Config, ConfigError, isLoopback, loadMasterKeys } from './config.t
 import { buildApp } from './edge/http/app.ts';
 import { createDevelopmentIssuer } from './edge/http/development-issuer.ts';
 import { addServiceEndpoints } from './edge/http/service-endpoints.ts';
+import { createJobs } from './engine/jobs/jobs.ts';
 import { openMetastore } from './engine/metastore/metastore.ts';
 import { startControlInstance } from './engine/postgres/control-instance.ts';
-import type { History } from './engine/postgres/fleet.ts';
+import { createHistory, type PostgresHistory } from './engine/postgres/history/history.ts';
 import { createPostgresEngine } from './engine/postgres/index.ts';
 import { openPostgresHost } from './engine/postgres/postgres-host.ts';
 import { createSessions } from './engine/sessions.ts';
@@ -22,9 +23,17 @@ import {
   createIdentityVerifier,
   type TrustedIssuer,
 } from './features/accounts/index.ts';
+import { createBackups, createDirectoryStore } from './features/backups/index.ts';
+import { createBranches } from './features/branches/index.ts';
 import { createConnectionStrings, createDatabases } from './features/databases/index.ts';
+import { createMigrations } from './features/migrations/index.ts';
+import { createObservability, createQueryRecorder } from './features/observability/index.ts';
+import { createSchema } from './features/schema/index.ts';
+import { createSecrets } from './features/secrets/index.ts';
 import { createTokenSigner } from './features/signing/index.ts';
+import { createSql, createSqlBackends } from './features/sql/index.ts';
 import { createTokens } from './features/tokens/index.ts';
+import { createUsers } from './features/users/index.ts';
 import { systemClock } from './kernel/clock.ts';
 import type { Logger } from './kernel/logger.ts';
 import { createReleasers } from './kernel/releasers.ts';
@@ -91,6 +100,7 @@ async function compose(
   }
 
   progress('Preparing databases');
+  let history: PostgresHistory | undefined;
   const engine = await createPostgresEngine({
     host,
     schemaDirectory: join(schemaDirectory, 'database'),
@@ -104,12 +114,31 @@ async function compose(
         temporaryFilesMb: config.instanceTemporaryFilesMb,
       },
     },
-    createHistory: () => withoutHistory,
+    createHistory: (fleet) => {
+      history = createHistory({
+        fleet,
+        major: host.binaries.major,
+        policy: {
+          retentionMs: config.historyDays * 24 * 3_600_000,
+          baseEveryBytes: config.historyBaseMb * 1024 * 1024,
+          limitBytes: config.historyLimitMb * 1024 * 1024,
+          checkEveryMs: 5_000,
+          sweepEveryMs: 3_600_000,
+        },
+        clock,
+        logger,
+      });
+      return history;
+    },
     logger,
   });
   releasers.push('databases', () => engine.close());
   const sessions = createSessions(engine);
   releasers.push('sessions', () => sessions.close());
+  const backends = createSqlBackends(engine);
+  releasers.push('SQL sessions', () => backends.close());
+  const { recorder, close: closeRecorder } = createQueryRecorder();
+  releasers.push('query recorder', closeRecorder);
 
   // Addresses are final only once the ports are open.
   const listening = { httpPort: config.port, gatewayPort: config.gatewayPort };
@@ -145,6 +174,7 @@ async function compose(
     host: config.publicGatewayHost ?? publicHost,
     port: listening.gatewayPort,
   }));
+  const home = homeId(config.dataDir);
   const databases = createDatabases({
     metastore,
     engine,
@@ -152,7 +182,7 @@ async function compose(
     secretbox,
     connectionStrings,
     logger,
-    home: homeId(config.dataDir),
+    home,
     regions: config.regions,
     limits: {
       anonymous: config.anonymousDatabaseLimit,
@@ -162,14 +192,67 @@ async function compose(
     accounts: accounts.service,
   });
 
+  const sql = createSql({ engine, backends, sessions, recorder, logger });
+  const schema = createSchema({ sessions });
+  const users = createUsers({ engine, sessions, connectionString: connectionStrings.render });
+  const migrations = createMigrations({ sessions, backends });
+  const observability = createObservability({ engine, sessions, recorder });
+
+  const secrets = createSecrets({ metastore, secretbox });
+  const branches = createBranches({
+    databases: databases.service,
+    engine,
+    copySecrets: secrets.service.copySecrets,
+    connectionStrings,
+    clock,
+  });
+  const backups = createBackups({
+    metastore,
+    engine,
+    databases: databases.service,
+    backupStore: createDirectoryStore(config.backupDir ?? join(config.dataDir, 'backups')),
+    home,
+    logger,
+  });
+  const jobs = createJobs({
+    metastore,
+    home,
+    handlers: backups.handlers,
+    concurrency: config.heavyJobs,
+    logger,
+  });
+
   // Whatever a crash left is settled before anyone is let in.
   await databases.service.recover();
   await engine.reconcile(await databases.service.knownIds());
+  history?.upkeep.start();
+  jobs.start();
+  releasers.push('jobs', () => jobs.close());
+  if (config.backupSchedule !== undefined) {
+    const schedule = backups.startSchedule(
+      { cron: config.backupSchedule, keepDays: config.backupKeepDays },
+      clock,
+      logger,
+    );
+    releasers.push('backup schedule', () => schedule.stop());
+  }
 
   // The ways in.
   const app = buildApp({
     logger,
-    routes: [...accounts.routes, ...tokens.routes, ...databases.routes],
+    routes: [
+      ...accounts.routes,
+      ...tokens.routes,
+      ...databases.routes,
+      ...sql.routes,
+      ...schema.routes,
+      ...users.routes,
+      ...migrations.routes,
+      ...observability.routes,
+      ...secrets.routes,
+      ...branches.routes,
+      ...backups.routes,
+    ],
     authenticate: credentials.authenticate,
     findDatabase: databases.service.findFor,
     requestLimits: createTokenBuckets(clock, {
@@ -183,7 +266,10 @@ async function compose(
     publicUrl,
     checkReady: async () => void (await metastore.query('select 1')),
     jwks: () => signer.jwks(),
-    gauges: () => ({}),
+    gauges: () => ({
+      ...prefixed('jobs', jobs.stats()),
+      ...prefixed('history', history?.upkeep.stats() ?? {}),
+    }),
   });
   developmentIssuer?.addTo(app);
 
@@ -242,11 +328,12 @@ export function homeId(dataDir: string): string {
   return readFileSync(file, 'utf8').trim();
 }
 
-const unavailable = () => Promise.reject(new Error('history is not wired'));
-const withoutHistory: History = {
-  hooks: {},
-  branch: unavailable,
-  backUp: unavailable,
-  restore: unavailable,
-  history: unavailable,
-};
+/** Statistics of a part as gauges: `jobs`, `{ givenUp: 1 }` → `jobs_given_up: 1`. */
+function prefixed(prefix: string, stats: object): Record<string, number> {
+  return Object.fromEntries(
+    Object.entries(stats).map(([name, value]) => [
+      `${prefix}_${name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}`,
+      Number(value),
+    ]),
+  );
+}

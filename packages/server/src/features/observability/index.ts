@@ -1,0 +1,38 @@
+// What a database is doing: measured on both ways in, over the last 60 s.
+import { operations } from '@coppice/contract';
+import type { Engine } from '../../engine/engine.ts';
+import type { Sessions } from '../../engine/sessions.ts';
+import { type Route, route } from '../../kernel/route.ts';
+import { createNormalizer } from './normalizer.ts';
+import { createRecorder, type Recorder } from './recorder.ts';
+import { createObservabilityService } from './service.ts';
+
+export type { Recorder } from './recorder.ts';
+
+/** Made before everything that records. */
+export function createQueryRecorder(): { recorder: Recorder; close(): Promise<void> } {
+  const normalizer = createNormalizer();
+  const recorder = createRecorder(normalizer);
+  return {
+    recorder,
+    async close() {
+      recorder.close();
+      await normalizer.close();
+    },
+  };
+}
+
+export function createObservability(deps: {
+  engine: Pick<Engine, 'sizeBytes' | 'onSleep' | 'onWake'>;
+  sessions: Sessions;
+  recorder: Recorder;
+}): { routes: Route[] } {
+  const service = createObservabilityService(deps);
+  return {
+    routes: [
+      route(operations.observability.get, ({ database, signal }) =>
+        service.observe(database.id, signal),
+      ),
+    ],
+  };
+}
