@@ -21,7 +21,10 @@ child.on('exit', (code, signal) => {
   process.exitCode = code ?? (signal === 'SIGTERM' || signal === 'SIGINT' ? 0 : 1);
 });
 
-/** `npm ci` in `directory` unless the lock file is the one that was installed last. */
+/**
+ * Installs what the lock file says unless that was done before. (`npm ci` would refuse a lock file
+ * without the binaries of other platforms, which not every registry has.)
+ */
 function ensureInstalled(directory) {
   const lock = createHash('sha256')
     .update(readFileSync(join(directory, 'package-lock.json')))
@@ -31,12 +34,16 @@ function ensureInstalled(directory) {
 
   const started = Date.now();
   process.stderr.write(`Installing dependencies in ${directory} …\n`);
-  const { status } = spawnSync('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], {
-    cwd: directory,
-    stdio: ['ignore', 2, 2],
-  });
+  const { status } = spawnSync(
+    'npm',
+    ['install', '--no-save', '--no-audit', '--no-fund', '--loglevel=error'],
+    {
+      cwd: directory,
+      stdio: ['ignore', 2, 2],
+    },
+  );
   if (status !== 0) {
-    process.stderr.write('npm ci failed; see its messages above.\n');
+    process.stderr.write('npm install failed; see its messages above.\n');
     process.exit(1);
   }
   writeFileSync(stamp, lock);
