@@ -106,6 +106,22 @@ export const settings = {
   uidBase: optionalNumber('First of the 65,536 uids that databases run under when root', {
     min: 1000,
   }),
+  historyDays: number(7, 'Days that a branch can reach back', { min: 0.001, whole: false }),
+  historyLimitMb: number(
+    4096,
+    'What the history of one database may take beyond its own size in MiB; it then reaches back less',
+    { min: 64 },
+  ),
+  historyBaseMb: number(64, 'Log in MiB after which a running database gets a new base copy', {
+    min: 8,
+  }),
+  backupDir: text(
+    undefined,
+    'Directory of backups, best on another volume; default: backups in the data directory',
+  ),
+  backupSchedule: text(undefined, 'Cron expression (UTC) by which every database is backed up'),
+  backupKeepDays: number(30, 'Days that scheduled backups are kept; 0: for ever'),
+  heavyJobs: number(2, 'Backups and restores at work at once', { min: 1, max: 64 }),
   metadataUrl: text(undefined, 'postgresql:// URL of an external control database'),
   logLevel: oneOf(
     ['trace', 'debug', 'info', 'warn', 'error', 'silent'],
@@ -139,6 +155,30 @@ export const settings = {
   }),
   invocationBurst: number(500, 'Invocations of one function at once', { min: 1 }),
   invocationsPerSecond: number(100, 'Invocations of one function a second after that', {
+    min: 0.001,
+    whole: false,
+  }),
+  functionLimit: number(200, 'Functions a database may have'),
+  functionSandboxes: number(48, 'Function sandboxes at once, of all databases together', {
+    min: 1,
+    max: 10_000,
+  }),
+  functionSpares: number(3, 'Function sandboxes booted in advance, so that a first run is fast'),
+  functionConcurrency: number(10, 'Runs of one function at once; more wait', { min: 1 }),
+  functionWaitSeconds: number(10, 'Seconds a run waits for a sandbox before it is turned away', {
+    min: 0.1,
+    whole: false,
+  }),
+  functionIdleSeconds: number(60, 'Seconds after its last run that a sandbox stays warm', {
+    min: 1,
+  }),
+  functionPrivateNetwork: list(
+    'Private addresses that functions may reach if their allowlist names them, each address or address:port',
+  ),
+  functionUnisolated: flag(
+    "Run functions with Deno's permissions only where there is no bubblewrap, although listening beyond loopback",
+  ),
+  runDays: number(7, 'Days that runs of functions and their logs are kept', {
     min: 0.001,
     whole: false,
   }),

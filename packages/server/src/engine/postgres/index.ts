@@ -40,8 +40,9 @@ export async function createPostgresEngine(deps: {
     stats: fleet.stats,
     prepared: fleet.prepared,
     async close() {
-      await fleet.close();
+      // First whoever uses the fleet, then the fleet.
       await history.close?.();
+      await fleet.close();
     },
   };
 }

@@ -38,6 +38,9 @@ export interface DatabaseSpec {
   parent?: DatabaseRecord;
 }
 
+/** The account that a database is made for. */
+type Owner = Pick<Principal, 'accountKey' | 'isAnonymous'>;
+
 export interface MadeDatabase extends DatabaseRecord {
   adminPassword: string;
 }
@@ -73,7 +76,7 @@ export function createDatabasesService(deps: DatabasesDeps) {
   }
 
   /** Takes the name and a place in the quotas with a row that is not ready yet. */
-  function reserve(principal: Principal, spec: DatabaseSpec, id: string, password: string) {
+  function reserve(principal: Owner, spec: DatabaseSpec, id: string, password: string) {
     return metastore.transaction(async (tx) => {
       // Durable together with `ready`; until then the row is nothing to keep.
       await tx.query('set local synchronous_commit = off');
@@ -105,7 +108,7 @@ export function createDatabasesService(deps: DatabasesDeps) {
    * or not at all. `finish` runs in the transaction that makes it visible.
    */
   async function make(
-    principal: Principal,
+    principal: Owner,
     spec: DatabaseSpec,
     build: (id: string, adminVerifier: string) => Promise<void>,
     finish: (
