@@ -7,6 +7,7 @@ import {
   constants,
   copyFileSync,
   lchownSync,
+  linkSync,
   lstatSync,
   mkdirSync,
   readdirSync,
@@ -18,22 +19,21 @@ import type { Owner } from './fleet.ts';
 
 export interface CopyTreeOptions {
   owner: Owner | undefined;
-  /** Paths relative to the tree, of files or directories, that are not copied. */
-  except?: readonly string[];
+  /** The same files under other names, where possible: for trees that never change. */
+  link?: boolean;
 }
 
 /** Copies the tree `from` to the new directory `to`, which is private to its owner. */
 export function copyTree(from: string, to: string, options: CopyTreeOptions): void {
-  const { owner } = options;
-  const except = new Set(options.except ?? []);
+  const { owner, link = false } = options;
   const copyDirectory = (below: string) => {
     mkdirSync(to + below, 0o700);
     if (owner) chownSync(to + below, owner.uid, owner.gid);
     for (const entry of readdirSync(from + below, { withFileTypes: true })) {
       const path = `${below}/${entry.name}`;
-      if (except.size > 0 && except.has(path.slice(1))) continue;
       if (entry.isDirectory()) copyDirectory(path);
       else if (entry.isFile()) {
+        if (link && linked(from + path, to + path)) continue;
         copyFileSync(from + path, to + path, constants.COPYFILE_FICLONE);
         if (owner) chownSync(to + path, owner.uid, owner.gid);
       } else if (entry.isSymbolicLink()) {
@@ -44,6 +44,16 @@ export function copyTree(from: string, to: string, options: CopyTreeOptions): vo
   };
   copyDirectory('');
   chmodSync(to, 0o700);
+}
+
+/** Not across filesystems, and not everywhere of another user's file. */
+function linked(from: string, to: string): boolean {
+  try {
+    linkSync(from, to);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 export function giveTree(directory: string, owner: Owner): void {

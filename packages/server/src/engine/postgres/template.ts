@@ -44,7 +44,7 @@ export async function ensureTemplate(deps: TemplateDeps): Promise<Template> {
   await chmod(draft, 0o711);
   try {
     if (await isThere(cached))
-      await host.trees.copy(cached, join(draft, 'data'), { owner: undefined });
+      await host.trees.copy(cached, join(draft, 'data'), { owner: undefined, link: true });
     else await build(deps, blank, join(draft, 'data'), cached);
     await rename(draft, join(host.layout.templates, fingerprint));
   } finally {
@@ -90,7 +90,7 @@ async function build(
 /** Several services may fill the cache at once; one of them wins. */
 async function keepInCache(host: PostgresHost, data: string, cached: string): Promise<void> {
   const draft = `${cached}.${randomUUID()}`;
-  await host.trees.copy(data, draft, { owner: undefined });
+  await host.trees.copy(data, draft, { owner: undefined, link: true });
   await rename(draft, cached).catch(() => host.trees.remove(draft));
 }
 
