@@ -16,6 +16,7 @@ import { startControlInstance } from './engine/postgres/control-instance.ts';
 import { createHistory, type PostgresHistory } from './engine/postgres/history/history.ts';
 import { createPostgresEngine } from './engine/postgres/index.ts';
 import { openPostgresHost } from './engine/postgres/postgres-host.ts';
+import { createRuntime } from './engine/runtime/runtime.ts';
 import { createSessions } from './engine/sessions.ts';
 import {
   createAccounts,
@@ -26,6 +27,8 @@ import {
 import { createBackups, createDirectoryStore } from './features/backups/index.ts';
 import { createBranches } from './features/branches/index.ts';
 import { createConnectionStrings, createDatabases } from './features/databases/index.ts';
+import { createFiles } from './features/files/index.ts';
+import { createFunctions } from './features/functions/index.ts';
 import { createMigrations } from './features/migrations/index.ts';
 import { createObservability, createQueryRecorder } from './features/observability/index.ts';
 import { createSchema } from './features/schema/index.ts';
@@ -214,6 +217,12 @@ async function compose(
     home,
     logger,
   });
+  const files = createFiles({
+    engine,
+    logger,
+    limits: { quotaBytes: 10 * 1024 ** 3, operationsAtOnce: 8, streamsAtOnce: 4 },
+  });
+  releasers.push('files', () => files.close());
   const jobs = createJobs({
     metastore,
     home,
@@ -222,10 +231,46 @@ async function compose(
     logger,
   });
 
+  const runtime = createRuntime({
+    directory: join(config.dataDir, 'runtime'),
+    bubblewrap: config.bubblewrap,
+    allowUnisolated: isLoopback(config.host) || config.functionUnisolated,
+    privateAllowed: config.functionPrivateNetwork,
+    spares: config.functionSpares,
+    maxSandboxes: config.functionSandboxes,
+    maxPerFunction: config.functionConcurrency,
+    maxWaitMs: config.functionWaitSeconds * 1_000,
+    idleMs: config.functionIdleSeconds * 1_000,
+    logger,
+  });
+  const functionSessions = createSessions(engine, { limit: 8 });
+  releasers.push('function sessions', () => functionSessions.close());
+  const functions = createFunctions({
+    metastore,
+    runtime,
+    sessions,
+    functionSessions,
+    files: files.service,
+    secrets: secrets.service,
+    clock,
+    logger,
+    home,
+    invocationLimits: createTokenBuckets(clock, {
+      burst: config.invocationBurst,
+      perSecond: config.invocationsPerSecond,
+    }),
+    allowPrivateFetch: isLoopback(config.host) || config.allowPrivateFetch,
+    functionLimit: config.functionLimit,
+    runRetentionMs: config.runDays * 24 * 3_600_000,
+    historyRetentionMs: config.historyDays * 24 * 3_600_000,
+  });
+
   // Whatever a crash left is settled before anyone is let in.
   await databases.service.recover();
   await engine.reconcile(await databases.service.knownIds());
   history?.upkeep.start();
+  await functions.start();
+  releasers.push('functions', () => functions.stop());
   jobs.start();
   releasers.push('jobs', () => jobs.close());
   if (config.backupSchedule !== undefined) {
@@ -250,6 +295,7 @@ async function compose(
       ...migrations.routes,
       ...observability.routes,
       ...secrets.routes,
+      ...functions.routes,
       ...branches.routes,
       ...backups.routes,
     ],
@@ -267,6 +313,7 @@ async function compose(
     checkReady: async () => void (await metastore.query('select 1')),
     jwks: () => signer.jwks(),
     gauges: () => ({
+      ...prefixed('function_sandboxes', runtime.counts()),
       ...prefixed('jobs', jobs.stats()),
       ...prefixed('history', history?.upkeep.stats() ?? {}),
     }),

@@ -172,6 +172,10 @@ export const settings = {
   functionIdleSeconds: number(60, 'Seconds after its last run that a sandbox stays warm', {
     min: 1,
   }),
+  bubblewrap: text(
+    undefined,
+    'Path of bubblewrap (bwrap), the sandbox of functions; default: the one of the system, installed or downloaded if there is none',
+  ),
   functionPrivateNetwork: list(
     'Private addresses that functions may reach if their allowlist names them, each address or address:port',
   ),

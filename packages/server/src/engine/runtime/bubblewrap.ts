@@ -1,11 +1,11 @@
-// Finding bubblewrap, or getting it: from PATH, from an earlier download, by apt as root, or by apt
+// Finding bubblewrap, or getting it: of the system, from an earlier download, by apt as root, or by apt
 // into the data directory as an ordinary user. Every attempt is bounded in time.
 //
 // On disk: <directory>/bubblewrap/usr/bin/bwrap when it was downloaded.
 import { execFile } from 'node:child_process';
 import { constants } from 'node:fs';
 import { access, mkdir, readdir, rm } from 'node:fs/promises';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 
 const run = promisify(execFile);
@@ -15,8 +15,6 @@ const downloadTimeoutMs = 60_000;
 export interface BubblewrapOptions {
   /** Where a downloaded copy is kept. */
   directory: string;
-  /** The PATH to look in. */
-  searchPath: string;
   isRoot: boolean;
   /** Told once before something is installed or downloaded. */
   onInstall(message: string): void;
@@ -27,7 +25,7 @@ export interface BubblewrapOptions {
 export async function findBubblewrap(options: BubblewrapOptions): Promise<string | undefined> {
   const present = await findPresent(options);
   if (present || process.platform !== 'linux') return present;
-  const apt = await findOnPath('apt-get', options.searchPath);
+  const apt = await findInSystem('apt-get');
   if (!apt) return undefined;
   try {
     if (options.isRoot) {
@@ -46,8 +44,7 @@ export async function findBubblewrap(options: BubblewrapOptions): Promise<string
 async function findPresent(options: BubblewrapOptions): Promise<string | undefined> {
   const downloaded = join(options.directory, 'bubblewrap/usr/bin/bwrap');
   return (
-    (await findOnPath('bwrap', options.searchPath)) ??
-    ((await isExecutable(downloaded)) ? downloaded : undefined)
+    (await findInSystem('bwrap')) ?? ((await isExecutable(downloaded)) ? downloaded : undefined)
   );
 }
 
@@ -97,12 +94,9 @@ async function download(apt: string, options: BubblewrapOptions): Promise<void> 
 
 const systemPath = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-async function findOnPath(name: string, searchPath: string): Promise<string | undefined> {
-  for (const directory of [...searchPath.split(delimiter), '/usr/bin', '/bin']) {
-    if (directory === '') continue;
-    const file = join(directory, name);
-    if (await isExecutable(file)) return file;
-  }
+async function findInSystem(name: string): Promise<string | undefined> {
+  for (const directory of systemPath.split(':'))
+    if (await isExecutable(join(directory, name))) return join(directory, name);
   return undefined;
 }
 

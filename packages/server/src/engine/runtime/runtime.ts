@@ -28,7 +28,8 @@ import { seccompFilter } from './seccomp.ts';
 export interface RuntimeOptions {
   /** Kept between starts. */
   directory: string;
-  searchPath: string;
+  /** Path of bwrap; undefined: found, installed or downloaded. */
+  bubblewrap: string | undefined;
   /** Run functions with Deno's flags only where there is no bubblewrap. */
   allowUnisolated: boolean;
   /** `address` or `address:port` that functions may reach although they are not public. */
@@ -80,13 +81,13 @@ export function createRuntime(options: RuntimeOptions): Runtime {
     chmodSync(workDirectory, 0o711);
     const loader = join(workDirectory, 'loader.js');
     const [bwrap] = await Promise.all([
-      findBubblewrap({
-        directory: options.directory,
-        searchPath: options.searchPath,
-        isRoot,
-        onInstall: (message) => logger.info(message),
-        signal: closing.signal,
-      }),
+      options.bubblewrap ??
+        findBubblewrap({
+          directory: options.directory,
+          isRoot,
+          onInstall: (message) => logger.info(message),
+          signal: closing.signal,
+        }),
       buildLoader(loader),
     ]);
     if (bwrap) {

@@ -4,13 +4,10 @@ import pg from 'pg';
 import type { Sessions } from '../../engine/sessions.ts';
 import { quoteLiteral } from '../../kernel/sql-quote.ts';
 import type { RunRoles } from './run-roles.ts';
-import type { SessionGate } from './session-gate.ts';
 
 export interface DatabaseCallsDeps {
   sessions: Sessions;
   roles: RunRoles;
-  /** Shared by the runs of one database: it has few connections, and others want some. */
-  gate: SessionGate;
 }
 
 export interface DatabaseRun {
@@ -26,7 +23,7 @@ export interface DatabaseCalls {
   query(args: Record<string, unknown>): Promise<WireResult>;
   begin(): Promise<number>;
   end(args: Record<string, unknown>, how: 'commit' | 'rollback'): Promise<void>;
-  /** Ends everything that is still open. */
+  /** Cuts off everything that is still open. */
   close(): Promise<void>;
 }
 
@@ -39,9 +36,8 @@ export interface WireResult {
 
 interface Held {
   client: pg.Client;
-  processId: number;
-  /** Ends the use of the session; with an error it is not used again. */
-  release(error?: Error): void;
+  /** Ends the use of the session. */
+  release(): void;
 }
 
 const maxResultBytes = 16 * 1024 * 1024;
@@ -50,50 +46,29 @@ const maxDepth = 8;
 
 export function createDatabaseCalls(deps: DatabaseCallsDeps, run: DatabaseRun): DatabaseCalls {
   const ended = new AbortController();
-  const held = new Set<Held>();
   const transactions = new Map<number, Held>();
   let lastTransaction = 0;
+  let used = false;
 
+  /** A session that stays in use until it is released, or the run ends. */
   async function hold(): Promise<Held> {
-    const leave = await deps.gate.enter(ended.signal);
-    try {
-      const role = await deps.roles.sessionRole(run.databaseId, run.runAs, run.bypassRls);
-      const session = await open(role).catch(async (error) => {
-        // The role may have been dropped and made anew since it was looked up.
-        deps.roles.forget(run.databaseId);
-        throw error;
-      });
-      const release = session.release;
-      session.release = (error) => {
-        held.delete(session);
-        release(error);
-        leave();
-      };
-      held.add(session);
-      if (ended.signal.aborted) {
-        session.release(new Error('the run has ended'));
-        throw new Error('the run has ended');
-      }
-      return session;
-    } catch (error) {
-      leave();
-      throw error;
-    }
-  }
-
-  /** A session that stays in use until it is released. */
-  function open(role: string): Promise<Held> {
+    const { databaseId, runAs, bypassRls } = run;
+    used = true;
+    const role = await deps.roles.sessionRole(databaseId, runAs, bypassRls);
     return new Promise((resolve, reject) => {
       deps.sessions
-        .use(run.databaseId, { role }, async (client) => {
+        .use(databaseId, { role, signal: ended.signal }, async (client) => {
           await client.query(settings(run));
-          await new Promise<void>((done, fail) => {
-            const { processID } = client as unknown as { processID: number };
-            const release = (error?: Error) => (error ? fail(error) : done());
-            resolve({ client, processId: processID, release });
-          });
+          const held = Promise.withResolvers<void>();
+          ended.signal.addEventListener('abort', () => held.resolve(), { once: true });
+          resolve({ client, release: held.resolve });
+          await held.promise;
         })
-        .catch(reject);
+        .catch((error) => {
+          // The role may have been dropped, or made anew, since it was looked up.
+          deps.roles.forget(databaseId);
+          reject(error);
+        });
     });
   }
 
@@ -113,12 +88,9 @@ export function createDatabaseCalls(deps: DatabaseCallsDeps, run: DatabaseRun): 
         return runQuery(transactionOf(args), sql, values);
       const session = await hold();
       try {
-        const result = await runQuery(session, sql, values);
+        return await runQuery(session, sql, values);
+      } finally {
         session.release();
-        return result;
-      } catch (error) {
-        session.release(error as Error);
-        throw error;
       }
     },
 
@@ -129,7 +101,7 @@ export function createDatabaseCalls(deps: DatabaseCallsDeps, run: DatabaseRun): 
       try {
         await session.client.query('begin');
       } catch (error) {
-        session.release(error as Error);
+        session.release();
         throw error;
       }
       transactions.set(++lastTransaction, session);
@@ -141,29 +113,17 @@ export function createDatabaseCalls(deps: DatabaseCallsDeps, run: DatabaseRun): 
       transactions.delete(args.transaction as number);
       try {
         const { command } = await session.client.query(how);
-        session.release();
         // Postgres answers ROLLBACK to the commit of a transaction that had failed.
         if (how === 'commit' && command === 'ROLLBACK')
           throw new Error('the transaction had failed and was rolled back');
-      } catch (error) {
-        session.release(error as Error);
-        throw error;
+      } finally {
+        session.release();
       }
     },
 
     async close() {
-      ended.abort();
-      const open = [...held];
-      for (const session of open) session.release(new Error('the run has ended'));
-      if (open.length === 0) return;
-      // A session whose socket closes goes on with its statement; this stops it.
-      await deps.sessions
-        .use(run.databaseId, { role: 'postgres', signal: AbortSignal.timeout(5_000) }, (client) =>
-          client.query('select pg_catalog.pg_terminate_backend(p) from unnest($1::int[]) p', [
-            open.map(({ processId }) => processId),
-          ]),
-        )
-        .catch(() => {});
+      ended.abort(new Error('the run has ended'));
+      if (run.bypassRls && used) await deps.roles.handOver(run.databaseId, run.runAs);
     },
   };
 }
@@ -210,6 +170,7 @@ async function runQuery(session: Held, text: string, values: unknown[]): Promise
       throw new Error(
         `the result is larger than ${maxResultBytes / 1024 / 1024} MiB; ask for fewer rows or columns`,
       );
+    if (error instanceof pg.DatabaseError) Object.assign(error, { name: 'DatabaseError' });
     throw error;
   } finally {
     stream.off('data', count);

@@ -32,7 +32,9 @@ export type { FunctionsService };
 export interface FunctionsDeps {
   metastore: Metastore;
   runtime: Runtime;
+  /** For the service's own questions, and for what functions ask: its limit is theirs. */
   sessions: Sessions;
+  functionSessions: Sessions;
   files: Files;
   secrets: SecretsService;
   clock: Clock;
@@ -71,7 +73,13 @@ export function createFunctions(deps: FunctionsDeps): Functions {
   const source = createBundleSource({ files: deps.files, allowPrivate: deps.allowPrivateFetch });
   const programs = createPrograms({ metastore, source });
   const roles = createRunRoles({ sessions: deps.sessions });
-  const runs = createRuns({ ...deps, programs, roles, owner: owner.id });
+  const runs = createRuns({
+    ...deps,
+    sessions: deps.functionSessions,
+    programs,
+    roles,
+    owner: owner.id,
+  });
   const deploy = createDeploy({ ...deps, programs, roles });
   const service = createFunctionsService({ metastore, runs, deploy });
   const cron = createCronLoop({ ...deps, runs, owner: owner.id });

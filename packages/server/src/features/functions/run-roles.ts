@@ -14,6 +14,8 @@ export interface RunRoles {
   check(databaseId: string, role: string): Promise<void>;
   /** The role to open a session as. */
   sessionRole(databaseId: string, role: string, bypassRls: boolean): Promise<string>;
+  /** What a bypassing run created becomes its role's own. */
+  handOver(databaseId: string, role: string): Promise<void>;
   forget(databaseId: string): void;
 }
 
@@ -54,7 +56,6 @@ export function createRunRoles(deps: { sessions: Sessions }): RunRoles {
         await client.query(`create role ${own} login inherit ${bypassRls ? 'bypassrls' : ''}`);
         await client.query(`grant ${target} to ${own}`);
         if (!bypassRls) await client.query(`alter role ${own} set role = ${target}`);
-        else await shareWithAdmin(client, own);
       }
       await client.query('commit');
     });
@@ -76,18 +77,20 @@ export function createRunRoles(deps: { sessions: Sessions }): RunRoles {
       known.set(databaseId, roles);
       return name;
     },
+    async handOver(databaseId, role) {
+      const own = known.get(databaseId)?.get(`true/${role}`);
+      if (own === undefined) return;
+      await deps.sessions.use(databaseId, { role: 'postgres' }, async (client) => {
+        const { rows } = await client.query(
+          `select from pg_catalog.pg_shdepend d join pg_catalog.pg_roles r on r.oid = d.refobjid
+            where d.refclassid = 'pg_catalog.pg_authid'::regclass and d.deptype = 'o'
+              and r.rolname = $1 limit 1`,
+          [own],
+        );
+        if (rows.length > 0)
+          await client.query(`reassign owned by ${quoteIdent(own)} to ${quoteIdent(role)}`);
+      });
+    },
     forget: (databaseId) => void known.delete(databaseId),
   };
-}
-
-/** What such a function creates, `admin` owns too; it cannot become the role itself. */
-async function shareWithAdmin(client: { query(text: string): Promise<unknown> }, own: string) {
-  await client.query(
-    `do $$ begin
-       if current_setting('server_version_num')::int >= 160000
-          and exists (select from pg_catalog.pg_roles where rolname = 'admin') then
-         execute 'grant ${own} to admin with inherit true, set false';
-       end if;
-     end $$`,
-  );
 }

@@ -22,7 +22,6 @@ import { BundleProblem, type Programs } from './programs.ts';
 import { createRunLog, type RunLog } from './run-log.ts';
 import type { RunRoles } from './run-roles.ts';
 import * as runStore from './run-store.ts';
-import { createSessionGate, type SessionGate } from './session-gate.ts';
 import * as store from './store.ts';
 
 export interface RunsDeps {
@@ -62,7 +61,6 @@ interface RunningRun {
 
 export type Runs = ReturnType<typeof createRuns>;
 
-const sessionsPerDatabase = 8;
 const logSaveIntervalMs = 2_000;
 const otherProcessPollMs = 250;
 
@@ -72,7 +70,6 @@ export function createRuns(deps: RunsDeps) {
     metastore.notifications,
     'functions',
   );
-  const gates = new Map<string, SessionGate>();
   const running = new Map<string, RunningRun>();
   let stopping = false;
 
@@ -80,12 +77,6 @@ export function createRuns(deps: RunsDeps) {
     const found = await current.load(functionId, () => store.findCurrent(metastore, functionId));
     if (found?.version.database_id !== databaseId) throw notFound('function');
     return found;
-  }
-
-  function gateOf(databaseId: string): SessionGate {
-    const gate = gates.get(databaseId) ?? createSessionGate(sessionsPerDatabase);
-    gates.set(databaseId, gate);
-    return gate;
   }
 
   async function invoke(
@@ -165,7 +156,7 @@ export function createRuns(deps: RunsDeps) {
   ): Promise<Outcome> {
     const databaseId = version.database_id;
     const database = createDatabaseCalls(
-      { sessions: deps.sessions, roles: deps.roles, gate: gateOf(databaseId) },
+      { sessions: deps.sessions, roles: deps.roles },
       {
         databaseId,
         runAs: version.run_as,
@@ -205,8 +196,11 @@ export function createRuns(deps: RunsDeps) {
       };
     } finally {
       clearInterval(saving);
-      await database.close();
-      if (gates.get(databaseId)?.isEmpty) gates.delete(databaseId);
+      await database
+        .close()
+        .catch((error) =>
+          logger.warn({ err: error, runId }, 'a run could not be cleaned up after'),
+        );
     }
   }
 
