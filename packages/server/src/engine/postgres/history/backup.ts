@@ -113,7 +113,8 @@ export async function unpackInstance(unpacking: Unpacking): Promise<void> {
     signal: unpacking.signal,
   });
   await fleet.giveToOwner(draft, paths.data);
-  await keepBase(paths, base, await replayStart(paths.data), stoppedAtMicros);
+  const { startLsn } = await replayStart(paths.data);
+  await keepBase(paths, base, startLsn, stoppedAtMicros);
 }
 
 async function unpack({ source, draft, major, signal }: Unpacking): Promise<bigint> {

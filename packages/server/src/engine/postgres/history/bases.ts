@@ -32,6 +32,8 @@ export interface Base {
   name: string | undefined;
   data: string;
   startLsn: bigint;
+  /** It was stopped in order: replay begins without syncing its files. */
+  isStopped: boolean;
   /** Replay cannot stop before this instant; microseconds since 1970. */
   usableFromMicros: bigint;
 }
@@ -58,6 +60,7 @@ export async function listBases(fleet: Fleet, id: string): Promise<Base[]> {
         name: undefined,
         data: template,
         startLsn: redo,
+        isStopped: true,
         usableFromMicros: BigInt(at.getTime()) * 1000n,
       });
   }
@@ -69,7 +72,7 @@ export async function listBases(fleet: Fleet, id: string): Promise<Base[]> {
     bases.push({
       name,
       data,
-      startLsn: await replayStart(data),
+      ...(await replayStart(data)),
       usableFromMicros: BigInt(file.usableFromMicros),
     });
   }

@@ -6,7 +6,7 @@ import { constants } from 'node:fs';
 import { copyFile, lchown, mkdir, open, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Owner } from '../fleet.ts';
-import type { ClonePool } from './clone-pool.ts';
+import type { CloneBatch, ClonePool } from './clone-pool.ts';
 import { codeOf, ifMissing } from './errno.ts';
 
 export interface CloneOptions {
@@ -65,6 +65,19 @@ export async function cloneTree(
     if (outcome.status === 'rejected') failure ??= outcome.reason;
   signal?.throwIfAborted();
   if (failure) throw failure;
+}
+
+/** Copies or links files of one directory into another. */
+export async function cloneFiles(
+  pool: ClonePool,
+  files: readonly string[],
+  batch: Omit<CloneBatch, 'files'>,
+): Promise<void> {
+  const batches: Promise<void>[] = [];
+  for (let at = 0; at < files.length; at += filesInBatch)
+    batches.push(pool.run({ ...batch, files: files.slice(at, at + filesInBatch) }));
+  for (const outcome of await Promise.allSettled(batches))
+    if (outcome.status === 'rejected') throw outcome.reason;
 }
 
 /** Whether files below `directory` can share blocks. */

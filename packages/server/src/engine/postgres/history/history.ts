@@ -10,6 +10,7 @@
 // adopted by the fleet; a crash before that leaves a draft, which the fleet removes.
 import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { notFound } from '../../../kernel/app-error.ts';
 import type { Clock } from '../../../kernel/clock.ts';
 import type { Logger } from '../../../kernel/logger.ts';
 import { type AddFile, writeBackup } from '../../backup-stream.ts';
@@ -25,11 +26,10 @@ import { type RecoveryTarget, recover } from './recovery.ts';
 import { serverMicros } from './running-copy.ts';
 import { createUpkeep, type HistoryPolicy, type Upkeep } from './upkeep.ts';
 import {
-  copyWal,
   historySettings,
-  linkWal,
   listWal,
   parseLsn,
+  placeWal,
   segmentAt,
   segmentBytesOf,
   walBetween,
@@ -94,24 +94,27 @@ export function createHistory(deps: HistoryDeps): PostgresHistory {
   async function copyNow(parentId: string, draft: Draft): Promise<RecoveryTarget> {
     const parent = fleet.paths(parentId);
     const { owner, paths } = draft;
-    const copy = await fleet.withRunning(parentId, (client) =>
-      copyRunning(pool, client, parent.data, paths.data, { owner }),
-    );
     await gates.shared(parentId, async () => {
+      // Its own history begins with the parent's last base, and the log from there to here.
+      const base = (await listBases(fleet, parentId)).at(-1);
+      if (!base) throw new Error(`${parentId} has no base`);
+      const copying = fleet.withRunning(parentId, (client) =>
+        copyRunning(pool, client, parent.data, paths.data, { owner }),
+      );
+      const [copy] = await allDone([copying, shareBase(pool, base, paths)]);
       const directories = walDirectories(parent);
       const segmentBytes = await segmentBytesOf(directories);
+      const segment = (lsn: bigint) => segmentAt(lsn, segmentBytes);
       const log = await listWal(directories);
-      const start = segmentAt(copy.startLsn, segmentBytes);
-      const stop = segmentAt(copy.stopLsn - 1n, segmentBytes);
-      await copyWal(walBetween(log, start, stop, segmentBytes), join(paths.data, 'pg_wal'), owner);
-
-      // Its own history begins with the parent's last base, and the log from there to here.
-      const base = (await listBases(fleet, parentId)).findLast((b) => b.startLsn <= copy.startLsn);
-      if (!base) throw new Error(`${parentId} has no base`);
-      await shareBase(pool, base, paths);
-      const first = segmentAt(base.startLsn, segmentBytes);
-      const before = log.filter(({ segment = -1n }) => segment >= first && segment < start);
-      await linkWal(before, join(paths.history, 'wal'));
+      const own = walBetween(log, segment(copy.startLsn), segment(copy.stopLsn - 1n), segmentBytes);
+      const before = log.filter(
+        (file) =>
+          file.segment !== undefined &&
+          file.segment >= segment(base.startLsn) &&
+          file.segment < segment(copy.startLsn),
+      );
+      await placeWal(pool, 'copy', own, join(paths.data, 'pg_wal'), owner);
+      await placeWal(pool, 'link', before, join(paths.history, 'wal'));
     });
     return { kind: 'consistent' };
   }
@@ -131,13 +134,12 @@ export function createHistory(deps: HistoryDeps): PostgresHistory {
         segmentAt(mark.lsn - 1n, segmentBytes),
         segmentBytes,
       );
-      await Promise.all([
-        copyBase(base, draft).then(() => copyWal(log, join(paths.data, 'pg_wal'), owner)),
-        shareBase(pool, base, paths),
-      ]);
+      const copying = copyBase(base, draft).then(() =>
+        placeWal(pool, 'copy', log, join(paths.data, 'pg_wal'), owner),
+      );
+      await allDone([copying, shareBase(pool, base, paths)]);
+      if (base.isStopped) await syncFilesystem(paths.root);
     });
-    // A base that was stopped in order is not synced by recovery itself.
-    await syncFilesystem(paths.root);
     return { kind: 'instant', atMicros, timeline: mark.timeline };
   }
 
@@ -200,9 +202,15 @@ export function createHistory(deps: HistoryDeps): PostgresHistory {
     history: window,
 
     async branch(parentId, childId, { adminVerifier, atMicros }) {
-      await build(childId, adminVerifier, (draft) =>
-        atMicros === undefined ? copyNow(parentId, draft) : copyAt(parentId, atMicros, draft),
-      );
+      try {
+        await build(childId, adminVerifier, (draft) =>
+          atMicros === undefined ? copyNow(parentId, draft) : copyAt(parentId, atMicros, draft),
+        );
+      } catch (error) {
+        // Deleted in the middle of it: whatever failed, that is why.
+        if (!(await fleet.exists(parentId))) throw notFound('database');
+        throw error;
+      }
     },
 
     /** Writes the database, as it is when this ends, to `sink`. */
@@ -226,6 +234,12 @@ export function createHistory(deps: HistoryDeps): PostgresHistory {
       await pool.close();
     },
   };
+}
+
+/** As Promise.all, but nothing goes on in the background when it fails. */
+async function allDone<A, B>(work: [Promise<A>, Promise<B>]): Promise<[A, B]> {
+  await Promise.allSettled(work);
+  return Promise.all(work);
 }
 
 /** A base's own log is the history's; its template may hold more than a data directory needs. */

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
-import { systemClock } from '../../../kernel/clock.ts';
+import { type Clock, systemClock } from '../../../kernel/clock.ts';
 import { newId } from '../../../kernel/ids.ts';
 import { createLogger } from '../../../kernel/logger.ts';
 import { createVerifier } from '../../../kernel/scram.ts';
@@ -40,7 +40,7 @@ export const testPolicy: HistoryPolicy = {
 };
 
 export async function openTestEngine(
-  options: { dataDir?: string; policy?: Partial<HistoryPolicy>; idleSeconds?: number } = {},
+  options: { dataDir?: string; policy?: Partial<HistoryPolicy>; clock?: Clock } = {},
 ): Promise<TestEngine> {
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'coppice-history-')));
   const logger = createLogger(process.env.COPPICE_TEST_LOG ?? 'silent');
@@ -54,7 +54,7 @@ export async function openTestEngine(
     host,
     schemaDirectory: join(root, 'packages/server/schema/database'),
     options: {
-      idleSeconds: options.idleSeconds ?? 300,
+      idleSeconds: 300,
       maxRunning: 100,
       poolSize: 0,
       limits: { connections: 50, sharedBuffersMb: 16, temporaryFilesMb: 1024 },
@@ -64,7 +64,13 @@ export async function openTestEngine(
       const major = host.binaries.major;
       parts = {
         fleet,
-        history: createHistory({ fleet, major, policy, clock: systemClock, logger }),
+        history: createHistory({
+          fleet,
+          major,
+          policy,
+          clock: options.clock ?? systemClock,
+          logger,
+        }),
       };
       return parts.history;
     },

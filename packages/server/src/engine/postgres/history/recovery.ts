@@ -25,6 +25,9 @@ const recoverySettings: Settings = {
   max_wal_size: '16GB',
 };
 
+/** Replay takes about ten seconds a gigabyte; one that waits for a log that is damaged waits for ever. */
+const timeoutMs = 3_600_000;
+
 export async function recover(
   fleet: Fleet,
   draft: Draft,
@@ -40,7 +43,12 @@ export async function recover(
           recovery_target_inclusive: 'on',
           recovery_target_timeline: String(target.timeline),
         };
-  const running = await fleet.startDraft(draft, { ...recoverySettings, ...settings }, signal);
+  const limit = AbortSignal.timeout(timeoutMs);
+  const running = await fleet.startDraft(
+    draft,
+    { ...recoverySettings, ...settings },
+    signal ? AbortSignal.any([signal, limit]) : limit,
+  );
   try {
     const client = await running.connect();
     try {

@@ -3,12 +3,12 @@
 // database's log is the union of both directories, complete from its oldest base to its last
 // commit; nothing is written twice, and nothing has to run for it: no log is lost because an
 // archiver was down.
-import { constants } from 'node:fs';
-import { copyFile, lchown, link, readdir, readFile, rename, stat } from 'node:fs/promises';
+import { readdir, readFile, rename, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { InstancePaths, Owner, Settings } from '../fleet.ts';
-import { fsyncPath } from './clone-tree.ts';
-import { codeOf, ifMissing } from './errno.ts';
+import type { ClonePool } from './clone-pool.ts';
+import { cloneFiles, fsyncPath } from './clone-tree.ts';
+import { ifMissing } from './errno.ts';
 
 /** What every start of an instance needs for its history to be complete. */
 export const historySettings: Settings = {
@@ -83,29 +83,24 @@ export function walBetween(
   return needed;
 }
 
-export async function copyWal(
+/** `link`: gives segments that are full a second name instead of copying them. */
+export async function placeWal(
+  pool: ClonePool,
+  kind: 'copy' | 'link',
   files: readonly WalFile[],
   target: string,
-  owner: Owner | undefined,
+  owner?: Owner | undefined,
 ): Promise<void> {
+  const byDirectory = Map.groupBy(files, ({ directory }) => directory);
   await Promise.all(
-    files.map(async ({ name, directory }) => {
-      const to = join(target, name);
-      await copyFile(join(directory, name), to, constants.COPYFILE_FICLONE);
-      if (owner) await lchown(to, owner.uid, owner.gid);
-    }),
+    [...byDirectory].map(([source, found]) =>
+      cloneFiles(
+        pool,
+        found.map(({ name }) => name),
+        { kind, source, target, owner },
+      ),
+    ),
   );
-}
-
-/** For segments that are full: gives them a second name instead of copying. */
-export async function linkWal(files: readonly WalFile[], target: string): Promise<void> {
-  for (const { name, directory } of files)
-    try {
-      await link(join(directory, name), join(target, name));
-    } catch (error) {
-      if (codeOf(error) !== 'EMLINK' && codeOf(error) !== 'EXDEV') throw error;
-      await copyFile(join(directory, name), join(target, name));
-    }
 }
 
 /** Moves segments below `keepFrom` out of a data directory into its history; durably. */
@@ -122,10 +117,12 @@ export async function moveWal(paths: InstancePaths, keepFrom: bigint): Promise<v
   await fsyncPath(from);
 }
 
-/** Where replay of a copy begins: its backup label says, or else its control file. */
-export async function replayStart(data: string): Promise<bigint> {
+/** Where replay of a copy begins: its backup label says; one that was stopped in order has none. */
+export async function replayStart(data: string): Promise<{ startLsn: bigint; isStopped: boolean }> {
   const label = await readFile(join(data, 'backup_label'), 'utf8').catch(ifMissing(undefined));
-  return label === undefined ? (await readControlFile(data)).redo : startOfLabel(label);
+  return label === undefined
+    ? { startLsn: (await readControlFile(data)).redo, isStopped: true }
+    : { startLsn: startOfLabel(label), isStopped: false };
 }
 
 export function startOfLabel(label: string): bigint {
