@@ -5,6 +5,8 @@ import { Worker } from 'node:worker_threads';
 export interface Normalizer {
   /** Answers later, and null if the parser cannot read it. */
   normalize(text: string, done: (normalized: string | null) => void): void;
+  /** Resolves when everything asked for so far has been answered. */
+  settled(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -26,6 +28,7 @@ export function createNormalizer(): Normalizer {
   const backlog: { text: string; done: (normalized: string | null) => void }[] = [];
   let worker: Worker | undefined;
   let inFlight: typeof backlog = [];
+  const waiting: (() => void)[] = [];
   let isClosed = false;
 
   function next(): void {
@@ -39,6 +42,7 @@ export function createNormalizer(): Normalizer {
     inFlight = [];
     for (const [index, { done }] of batch.entries()) done(results[index] ?? null);
     next();
+    if (inFlight.length === 0) for (const resolve of waiting.splice(0)) resolve();
   }
 
   function start(): Worker {
@@ -62,6 +66,9 @@ export function createNormalizer(): Normalizer {
       if (backlog.length >= backlogLimit) return done(null);
       backlog.push({ text, done });
       next();
+    },
+    async settled() {
+      if (inFlight.length > 0) await new Promise<void>((resolve) => waiting.push(resolve));
     },
     async close() {
       isClosed = true;

@@ -1,6 +1,7 @@
 // What ran in the last 60 s, a database: the service's memory of it, nothing on disk. Bounded: a
 // fixed number of queries a database, and a database is forgotten when nothing has happened for as
 // long as the window is.
+import { setTimeout as delay } from 'node:timers/promises';
 import type { QueryRecorder } from '../../kernel/query-recorder.ts';
 import { LatencyWindow, windowMs } from './latency-window.ts';
 import { mask, maskQuoted, type Normalizer } from './normalizer.ts';
@@ -24,7 +25,7 @@ export interface Measured {
 }
 
 export interface Recorder extends QueryRecorder {
-  measured(databaseId: string): Measured;
+  measured(databaseId: string): Promise<Measured>;
   /** Grows with everything that is recorded about the database. */
   activity(databaseId: string): number;
   close(): void;
@@ -50,6 +51,7 @@ const seriesPerDatabase = 300;
 const samplesShown = 50;
 const queryCharacters = 512;
 const parsedCharacters = 8 * 1024;
+const patienceMs = 250;
 /** Longer texts are told apart by their beginning. */
 const keptCharacters = 2 * 1024;
 
@@ -155,7 +157,9 @@ export function createRecorder(normalizer: Normalizer, now = () => performance.n
       };
     },
 
-    measured(databaseId) {
+    async measured(databaseId) {
+      // Queries get their proper names in the background; a moment's patience shows them.
+      await Promise.race([normalizer.settled(), delay(patienceMs, undefined, { ref: false })]);
       const record = records.get(databaseId);
       const nowMs = now();
       const total = (record?.total ?? new LatencyWindow()).summarize(nowMs);

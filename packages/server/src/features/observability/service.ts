@@ -57,7 +57,8 @@ export function createObservabilityService(deps: {
         engine.sizeBytes(databaseId),
         filesOf(databaseId, signal),
       ]);
-      const { tps, averageMs, p99Ms, activeConnections, samples } = recorder.measured(databaseId);
+      const measured = await recorder.measured(databaseId);
+      const { tps, averageMs, p99Ms, activeConnections, samples } = measured;
       return {
         window_seconds: windowMs / 1000,
         summary: {

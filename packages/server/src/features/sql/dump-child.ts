@@ -57,8 +57,8 @@ const server = {
       return;
     }
     writeAll(message);
-    // Query, Sync and Flush are what a client waits for an answer to.
-    if ([0x51, 0x53, 0x48].includes(message[0]!)) answerUntilReady(onRawData);
+    // Query, Sync and FunctionCall (for large objects) are answered up to ReadyForQuery.
+    if ([0x51, 0x53, 0x46].includes(message[0]!)) answerUntilReady(onRawData);
   },
   query: async () => ({ rows: [{ search_path: 'public' }] }),
   exec: async () => [],

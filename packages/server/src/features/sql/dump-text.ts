@@ -1,5 +1,5 @@
-// What becomes of pg_dump's text: its psql commands go, the roles it mentions come first, its
-// objects are counted.
+// What becomes of pg_dump's text: its psql commands go, what a new database must know first comes in
+// front, its objects are counted.
 import { quoteIdent, quoteLiteral } from '../../kernel/sql-quote.ts';
 
 export interface DumpJob {
@@ -12,6 +12,32 @@ export interface DumpJob {
 }
 
 export const dumpExit = { failed: 1, tooLarge: 3 } as const;
+
+/**
+ * A new database lets `anon` and `authenticated` in by default (schema/database/0001-roles.sql). The
+ * dump says itself who may what, so the defaults step back until its end, where it restores them.
+ */
+const clearDefaults = `DO $coppice$
+DECLARE role_name text;
+BEGIN
+  FOR role_name IN SELECT rolname FROM pg_catalog.pg_roles WHERE rolname IN ('anon', 'authenticated') LOOP
+    EXECUTE pg_catalog.format('REVOKE ALL ON SCHEMA public FROM %I', role_name);
+    EXECUTE pg_catalog.format('ALTER DEFAULT PRIVILEGES IN SCHEMA public REVOKE ALL ON TABLES FROM %I', role_name);
+    EXECUTE pg_catalog.format('ALTER DEFAULT PRIVILEGES IN SCHEMA public REVOKE ALL ON SEQUENCES FROM %I', role_name);
+  END LOOP;
+END $coppice$;
+
+`;
+
+/** The entries that those defaults make in every dump: not the customer's objects. */
+const ownEntries = new Set([
+  `GRANT USAGE ON SCHEMA public TO anon;
+GRANT USAGE ON SCHEMA public TO authenticated;`,
+  `ALTER DEFAULT PRIVILEGES FOR ROLE admin IN SCHEMA public GRANT SELECT,USAGE ON SEQUENCES TO anon;
+ALTER DEFAULT PRIVILEGES FOR ROLE admin IN SCHEMA public GRANT SELECT,USAGE ON SEQUENCES TO authenticated;`,
+  `ALTER DEFAULT PRIVILEGES FOR ROLE admin IN SCHEMA public GRANT SELECT,INSERT,DELETE,UPDATE ON TABLES TO anon;
+ALTER DEFAULT PRIVILEGES FOR ROLE admin IN SCHEMA public GRANT SELECT,INSERT,DELETE,UPDATE ON TABLES TO authenticated;`,
+]);
 
 const header = /^-- Name: .*; Type: ([A-Z ]+); Schema: /;
 /** Entries that hold data, not an object. */
@@ -26,17 +52,20 @@ const dataTypes = new Set([
 /** The HTTP answer's JSON, in pieces. */
 export function* renderDump(dump: Buffer, { restrictKey, roles }: DumpJob): Generator<string> {
   yield '{"sql":"';
+  yield escaped(clearDefaults + roles.map(createRole).join(''));
   let count = 0;
-  yield escaped(roles.map(createRole).join(''));
+  /** Whether the text that follows belongs to an object's entry. */
+  let isObject = false;
   for (const piece of pieces(dump.toString('utf8'))) {
-    if (piece.startsWith('--')) {
-      const type = header.exec(piece)?.[1];
-      if (type !== undefined && !dataTypes.has(type)) count++;
+    const type = header.exec(piece)?.[1];
+    if (type !== undefined) isObject = !dataTypes.has(type);
+    else if (isObject && piece.trim() !== '') {
+      if (!ownEntries.has(piece.trim())) count++;
+      isObject = false;
     }
-    const text = piece
-      .replace(`\\restrict ${restrictKey}\n`, '')
-      .replace(`\\unrestrict ${restrictKey}\n`, '');
-    yield escaped(text);
+    yield escaped(
+      piece.replace(`\\restrict ${restrictKey}\n`, '').replace(`\\unrestrict ${restrictKey}\n`, ''),
+    );
   }
   yield `","object_count":${count}}`;
 }
