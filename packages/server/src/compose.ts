@@ -2,7 +2,7 @@
 // Whatever is acquired pushes a releaser; stopping runs them in reverse.
 import { randomUUID } from 'node:crypto';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type pg from 'pg';
@@ -75,6 +75,9 @@ async function compose(
   progress: (message: string) => void,
   releasers: ReturnType<typeof createReleasers>,
 ): Promise<Service> {
+  // A taken port is said before anything is started for it.
+  await listen(() => probe(config.host, config.port), 'port');
+  await listen(() => probe(config.host, config.gatewayPort), 'gateway-port');
   const clock = systemClock;
   const secretbox = createSecretbox(loadMasterKeys(config));
 
@@ -338,6 +341,15 @@ async function compose(
     signInUrl: developmentIssuer?.startUrl(),
     stop: () => releasers.release(),
   };
+}
+
+/** Opens a port and closes it again. */
+function probe(host: string, port: number): Promise<void> {
+  const server = createServer();
+  return new Promise((done, fail) => {
+    server.once('error', fail);
+    server.listen({ host, port }, () => server.close(() => done()));
+  });
 }
 
 /** A taken port is the one thing that often goes wrong: say which flag changes it. */

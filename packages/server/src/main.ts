@@ -1,5 +1,4 @@
 // The command: argv, environment and signals are read here and nowhere else.
-import { startService } from './compose.ts';
 import { ConfigError, helpText, loadConfig } from './config.ts';
 import { createLogger } from './kernel/logger.ts';
 
@@ -11,6 +10,8 @@ async function main(argv: readonly string[]): Promise<number | undefined> {
   const startedAt = performance.now();
   const config = loadConfig(argv, process.env);
   const logger = createLogger(config.logLevel);
+  // Loaded only now, so that help and refusals come at once.
+  const { startService } = await import('./compose.ts');
   const service = await startService(config, logger, (message) =>
     process.stderr.write(`${message} …\n`),
   );

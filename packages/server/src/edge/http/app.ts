@@ -44,7 +44,8 @@ export function buildApp(options: AppOptions): FastifyInstance {
     exposeHeadRoutes: false,
     trustProxy: options.trustProxy,
     bodyLimit: options.bodyLimitBytes,
-    routerOptions: { maxParamLength: 4096, ignoreDuplicateSlashes: false },
+    // As long as a request line may be: what is too long for an identifier is simply not found.
+    routerOptions: { maxParamLength: 65_536 },
     clientErrorHandler: renderClientError,
     frameworkErrors: renderError,
     forceCloseConnections: true,
