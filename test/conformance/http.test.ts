@@ -47,7 +47,7 @@ const withBody = (line: string, body: string | Buffer, headers: string[] = []) =
 
 const oneField = { message: expect.stringMatching(/./) };
 
-test.each([
+test.each<[string, () => string | Buffer, number]>([
   ['what is not HTTP', () => 'nonsense\r\n\r\n', 400],
   ['an unknown HTTP version', () => 'GET / HTTP/9.9\r\n\r\n', 400],
   [
@@ -76,7 +76,7 @@ test.each([
       withBody('POST /customer/tokens HTTP/1.1', JSON.stringify({ name: 'x'.repeat(1_100_000) })),
     400,
   ],
-] as const)('%s', async (_name, bytes, status) => {
+])('%s', async (_name, bytes, status) => {
   expect(await raw(bytes())).toEqual({ status, body: oneField });
   expect((await service.api.call('GET', '/healthz')).status).toBe(200);
 });
