@@ -34,7 +34,7 @@ export interface TestEngine {
 export const testPolicy: HistoryPolicy = {
   retentionMs: 7 * 24 * 3_600_000,
   baseEveryBytes: 64 << 20,
-  limitBytes: 4 << 30,
+  limitBytes: 4 * 1024 ** 3,
   checkEveryMs: 3_600_000,
   sweepEveryMs: 3_600_000,
 };

@@ -109,7 +109,7 @@ export function createUpkeep(deps: UpkeepDeps) {
     const bytes = segments.length * (await segmentBytesOf([directory]));
     if (bytes < policy.baseEveryBytes) return false;
     // Where a base is a full copy, copying must not cost more than the log itself did.
-    return (await deps.sharesBlocks()) || bytes >= (await diskBytes(data));
+    return (await deps.sharesBlocks()) || bytes >= (await contentBytes(data));
   }
 
   /** Takes a base now, moves the log before it away and removes what is no longer needed. */
@@ -163,8 +163,12 @@ export function createUpkeep(deps: UpkeepDeps) {
     if (!(await deps.sharesBlocks()))
       for (const { name, data: base } of bases)
         if (name !== undefined) bytes += await diskBytes(base);
-    return bytes > policy.limitBytes && bytes > policy.limitBytes + (await diskBytes(data));
+    return bytes > policy.limitBytes && bytes > policy.limitBytes + (await contentBytes(data));
   }
+
+  /** A data directory without its log. */
+  const contentBytes = async (data: string) =>
+    (await diskBytes(data)) - (await diskBytes(join(data, 'pg_wal')));
 
   async function walBytesFrom(id: string, base: Base): Promise<number> {
     const directories = walDirectories(fleet.paths(id));
