@@ -192,7 +192,7 @@ $$;
 
 -- Becomes the one writer until the transaction ends.
 create function coppice.fs_lock() returns void
-language plpgsql set lock_timeout = '15s' as $$
+language plpgsql set lock_timeout = '10s' as $$
 begin
   update coppice.fs_volume set generation = generation + 1;
 end $$;
@@ -300,7 +300,9 @@ end $$;
 
 -- Before an upload: fails where its end would, as far as that can be told, and gives the bytes there
 -- is room for.
-create function coppice.fs_prepare(p_operation text, p_path text, p_parents boolean) returns bigint
+create function coppice.fs_prepare(
+  p_operation text, p_path text, p_exclusive boolean, p_parents boolean
+) returns bigint
 language plpgsql stable as $$
 declare
   v_at coppice.fs_place;
@@ -309,12 +311,14 @@ begin
     v_at := coppice.fs_file(p_path);
   else
     begin
-      v_at := coppice.fs_resolve(p_path, true);
+      v_at := coppice.fs_resolve(p_path, not p_exclusive);
     exception when sqlstate 'PX002' then
       if not p_parents then raise; end if;
     end;
     if v_at.kind = 'directory' then
       perform coppice.fs_fail('EISDIR', 'is a directory', p_path);
+    elsif v_at.id is not null and p_exclusive then
+      perform coppice.fs_fail('EEXIST', 'file exists', p_path);
     end if;
   end if;
   return (
@@ -442,6 +446,8 @@ begin
   end if;
   if p_operation = 'write' then
     perform coppice.fs_replace(v_at, p_content, p_size);
+    return coppice.fs_entry(v_at);
+  elsif p_size = 0 then
     return coppice.fs_entry(v_at);
   end if;
   v_offset := case p_operation when 'append' then coppice.fs_size(v_at) else p_offset end;

@@ -21,7 +21,7 @@ export interface FilesFeature {
 }
 
 export function createFiles(deps: {
-  engine: Engine;
+  engine: Pick<Engine, 'wake' | 'onSleep' | 'onWake'>;
   logger: Logger;
   limits: FilesLimits;
 }): FilesFeature {

@@ -166,12 +166,10 @@ export async function mayWrite(client: pg.Client, role: string): Promise<boolean
 
 /** Fails as the upload's end would, as far as that can be told; else the bytes there is room for. */
 export async function prepareUpload(client: pg.Client, target: WriteTarget): Promise<number> {
-  const [row] = await rows<{ room: string }>(
-    client,
-    'select coppice.fs_prepare($1, $2, $3) as room',
-    [target.operation, target.path, target.operation === 'write' && (target.parents ?? false)],
-  );
-  return Number(row!.room);
+  const { exclusive = false, parents = false } = target.operation === 'write' ? target : {};
+  const text = 'select coppice.fs_prepare($1, $2, $3, $4) as room';
+  const values = [target.operation, target.path, exclusive, parents];
+  return Number((await rows<{ room: string }>(client, text, values))[0]!.room);
 }
 
 export async function newContent(client: pg.Client): Promise<string> {
@@ -189,17 +187,21 @@ export async function storeChunks(
   await rows(client, 'select coppice.fs_store($1, $2, $3)', [content, first, data]);
 }
 
-export const adopt = (client: pg.Client, target: WriteTarget, content: string, size: number) =>
-  entry(client, 'coppice.fs_adopt($1, $2, $3, $4, $5, $6, $7, $8)', [
+export function adopt(client: pg.Client, target: WriteTarget, content: string, size: number) {
+  const { exclusive = false, parents = false } = target.operation === 'write' ? target : {};
+  const [offset, mode] =
+    target.operation === 'pwrite' ? [target.offset, null] : [0, target.mode ?? null];
+  return entry(client, 'coppice.fs_adopt($1, $2, $3, $4, $5, $6, $7, $8)', [
     target.operation,
     target.path,
     content,
     size,
-    target.operation === 'pwrite' ? target.offset : 0,
-    target.operation === 'pwrite' ? null : (target.mode ?? null),
-    target.operation === 'write' ? (target.exclusive ?? false) : false,
-    target.operation === 'write' ? (target.parents ?? false) : false,
+    offset,
+    mode,
+    exclusive,
+    parents,
   ]);
+}
 
 export async function setQuota(client: pg.Client, quotaBytes: number): Promise<void> {
   await rows(client, 'update coppice.fs_volume set quota_bytes = $1 where quota_bytes <> $1', [
