@@ -223,7 +223,11 @@ async function compose(
   const files = createFiles({
     engine,
     logger,
-    limits: { quotaBytes: 10 * 1024 ** 3, operationsAtOnce: 8, streamsAtOnce: 4 },
+    limits: {
+      quotaBytes: config.filesQuotaMb * 1024 * 1024,
+      operationsAtOnce: 8,
+      streamsAtOnce: config.filesStreams,
+    },
   });
   releasers.push('files', () => files.close());
   const jobs = createJobs({

@@ -182,6 +182,24 @@ export const settings = {
   functionUnisolated: flag(
     "Run functions with Deno's permissions only where there is no bubblewrap, although listening beyond loopback",
   ),
+  filesQuotaMb: number(10_240, 'Total size of the files of one database in MiB', { min: 1 }),
+  filesConnections: number(64, 'WebSocket connections to the files of one database', { min: 1 }),
+  filesStreams: number(8, 'Uploads and downloads of one database at once; more wait', { min: 1 }),
+  filesRequests: number(128, 'Requests in flight on one connection to the files', { min: 1 }),
+  filesFrameMb: number(4, 'Largest message a client may send to the files in MiB', {
+    min: 2,
+    max: 64,
+  }),
+  filesIdleSeconds: number(
+    1_800,
+    'Seconds after which a connection to the files is closed if idle',
+    {
+      min: 1,
+    },
+  ),
+  filesStallSeconds: number(60, 'Seconds after which a stream on which nothing moves is given up', {
+    min: 1,
+  }),
   runDays: number(7, 'Days that runs of functions and their logs are kept', {
     min: 0.001,
     whole: false,
