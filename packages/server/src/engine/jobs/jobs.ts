@@ -21,6 +21,8 @@ export interface JobsDeps {
   handlers: Record<string, JobHandler>;
   /** Heavy work: no more of it at once, or it is felt. */
   concurrency: number;
+  /** How long a job that threw rests. */
+  retryAfterMs?: number;
   logger: Logger;
 }
 
@@ -36,7 +38,6 @@ export interface JobStats {
 export type Jobs = ReturnType<typeof createJobs>;
 
 const maxAttempts = 3;
-const retryAfterSeconds = 10;
 /** For jobs that are due later, and for notifications that got lost. */
 const lookEveryMs = 15_000;
 
@@ -59,7 +60,8 @@ export async function addJob(
   );
 }
 
-export function createJobs({ metastore, home, handlers, concurrency, logger }: JobsDeps) {
+export function createJobs(deps: JobsDeps) {
+  const { metastore, home, handlers, concurrency, logger, retryAfterMs = 10_000 } = deps;
   const running = new Map<string, Promise<void>>();
   const closing = new AbortController();
   const stats = { waiting: 0, done: 0, failedAttempts: 0, givenUp: 0 };
@@ -126,11 +128,12 @@ export function createJobs({ metastore, home, handlers, concurrency, logger }: J
       stats.failedAttempts++;
       logger.error({ err: error, ...about }, 'a job failed');
       await metastore
-        .query(`update jobs set run_at = now() + $2 * interval '1 second' where key = $1`, [
+        .query(`update jobs set run_at = now() + $2 * interval '1 millisecond' where key = $1`, [
           job.key,
-          retryAfterSeconds,
+          retryAfterMs,
         ])
         .catch(() => {}); // Without the control database nothing changes; it is looked for again.
+      setTimeout(look, retryAfterMs + 50).unref();
     }
   }
 

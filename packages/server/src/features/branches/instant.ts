@@ -14,12 +14,11 @@ export function parseInstant(text: string): bigint {
   const match = pattern.exec(text);
   if (!match) throw malformed();
   const [, year, month, day, hour, minute, second, fraction = '', zone] = match;
-  const seconds =
-    Date.parse(`${year}-${month}-${day}T${hour}:${minute}:${second}${zone!.toUpperCase()}`) / 1000;
-  // Date.parse lets the 30th of February pass as the 2nd of March.
-  const isRealDay =
-    new Date(`${year}-${month}-${day}T00:00:00Z`).toISOString().slice(8, 10) === day;
-  if (!Number.isFinite(seconds) || !isRealDay) throw malformed();
+  const date = `${year}-${month}-${day}`;
+  const seconds = Date.parse(`${date}T${hour}:${minute}:${second}${zone!.toUpperCase()}`) / 1000;
+  if (Number.isNaN(seconds)) throw malformed();
+  // The 30th of February passes as the 2nd of March.
+  if (!new Date(`${date}T00:00:00Z`).toISOString().startsWith(date)) throw malformed();
   return BigInt(seconds) * 1_000_000n + microsOf(fraction);
 }
 
