@@ -28,8 +28,8 @@ export function createFilesServer(deps: {
   logins: Logins;
   logger: Logger;
   limits: FilesServerLimits;
-  /** The client's address, whatever proxies stand between. */
-  addressOf(request: IncomingMessage): string;
+  /** Take client addresses from X-Forwarded-For. */
+  trustProxy: boolean;
 }): FilesServer {
   const { limits } = deps;
   const perDatabase = new Map<string, number>();
@@ -59,7 +59,7 @@ export function createFilesServer(deps: {
       refuse(socket, '503 Service Unavailable', 'too many connections');
     else {
       const onAdmitted = limitBytes(socket, bytesBeforeAdmission);
-      const address = deps.addressOf(request);
+      const address = addressOf(request, deps.trustProxy);
       webSockets.handleUpgrade(request, socket, head, (webSocket) =>
         serveConnection(webSocket, { databaseId, address, onAdmitted }, { ...deps, enter }),
       );
@@ -79,6 +79,16 @@ export function createFilesServer(deps: {
       await Promise.all(ended);
     },
   };
+}
+
+function addressOf({ headers, socket }: IncomingMessage, trustProxy: boolean): string {
+  const forwarded = trustProxy ? headers['x-forwarded-for'] : undefined;
+  return (
+    String(forwarded ?? '')
+      .split(',')[0]!
+      .trim() ||
+    (socket.remoteAddress ?? '')
+  );
 }
 
 /** Strangers cannot make us keep more than this of what they send. Gives back how to lift it. */
