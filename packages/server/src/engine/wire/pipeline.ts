@@ -37,7 +37,7 @@ export function runPipeline(
             ended++;
             return;
           case type.copyInResponse:
-            // What follows in the pipeline is no copy data: the server fails the statement itself.
+            // What follows in the pipeline is no copy data: the server ends the session over it.
             failure ??= { kind: 'copy', index: ended };
             return;
           case type.copyOutResponse:
@@ -51,7 +51,7 @@ export function runPipeline(
       },
       oversize() {},
       ready: () => resolve(failure ?? { kind: 'done', lastTag }),
-      lost: reject,
+      lost: (error) => (failure ? resolve(failure) : reject(error)),
     });
   });
 }

@@ -59,7 +59,7 @@ export function* renderDump(dump: Buffer, { restrictKey, roles }: DumpJob): Gene
   for (const piece of pieces(dump.toString('utf8'))) {
     const type = header.exec(piece)?.[1];
     if (type !== undefined) isObject = !dataTypes.has(type);
-    else if (isObject && piece.trim() !== '') {
+    else if (isObject && !piece.startsWith('--') && piece.trim() !== '') {
       if (!ownEntries.has(piece.trim())) count++;
       isObject = false;
     }
