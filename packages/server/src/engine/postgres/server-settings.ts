@@ -15,6 +15,8 @@ export function instanceSettings(binaries: Binaries, limits: InstanceLimits): Se
   return {
     ...shared(binaries),
     max_connections: String(limits.connections),
+    // For the service's own sessions, when customers have taken all others.
+    superuser_reserved_connections: '6',
     shared_buffers: `${limits.sharedBuffersMb}MB`,
     temp_file_limit: `${limits.temporaryFilesMb}MB`,
     effective_cache_size: '1GB',

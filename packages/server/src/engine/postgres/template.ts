@@ -2,7 +2,7 @@
 // once for each combination of Postgres version and steps, in the cache, and copied from there to
 // the data directory, where it stays as long as a database made of it does (history counts on it).
 import { createHash, randomUUID } from 'node:crypto';
-import { chmod, mkdir, rename, rm, stat } from 'node:fs/promises';
+import { chmod, mkdir, open, readdir, rename, rm, stat, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '../../kernel/logger.ts';
 import { applyDatabaseSteps, type DatabaseSteps } from './database-steps.ts';
@@ -23,6 +23,11 @@ interface TemplateDeps {
   logger: Logger;
 }
 
+/** As given to initdb; blank-cluster.ts. */
+const segmentBytes = 2n ** 20n;
+/** Changes with how a template is made of the same parts. */
+const recipe = 2;
+
 export const templateData = (templates: string, fingerprint: string) =>
   join(templates, fingerprint, 'data');
 
@@ -30,7 +35,7 @@ export async function ensureTemplate(deps: TemplateDeps): Promise<Template> {
   const { host, steps, logger } = deps;
   const blank = await host.blankCluster();
   const fingerprint = createHash('sha256')
-    .update(`${blank.split('/').at(-1)}\0${steps.fingerprint}`)
+    .update(`${blank.split('/').at(-1)}\0${steps.fingerprint}\0${recipe}`)
     .digest('hex')
     .slice(0, 16);
   const data = templateData(host.layout.templates, fingerprint);
@@ -79,11 +84,43 @@ async function build(
     } finally {
       await postmaster.stop('fast');
     }
+    await trim(data);
     if (owner) await host.trees.give(data, { uid: 0, gid: 0 });
     if (host.cacheDir !== host.layout.dataDir) await keepInCache(host, data, cached);
   } finally {
     await rm(socketDirectory, { recursive: true, force: true });
     host.owners.release(owner);
+  }
+}
+
+/**
+ * Leaves out what Postgres makes again when it needs it, a third of the files: maps of free space
+ * and of visibility, and segments of the log that initdb kept for later use.
+ */
+async function trim(data: string): Promise<void> {
+  const databases = (await readdir(join(data, 'base'))).map((oid) => join(data, 'base', oid));
+  for (const directory of [join(data, 'global'), ...databases])
+    for (const name of await readdir(directory))
+      if (/^\d+_(fsm|vm)$/.test(name)) await unlink(join(directory, name));
+  const log = join(data, 'pg_wal');
+  for (const name of await readdir(log))
+    if (/^[0-9A-F]{24}$/.test(name) && !(await isWritten(log, name))) await unlink(join(log, name));
+}
+
+/** A segment's first page says where in the log it is; one kept for later says where it was. */
+async function isWritten(log: string, name: string): Promise<boolean> {
+  const { bytesRead, buffer } = await readStart(join(log, name), 16);
+  const segment =
+    BigInt(`0x${name.slice(8, 16)}`) * (2n ** 32n / segmentBytes) + BigInt(`0x${name.slice(16)}`);
+  return bytesRead === 16 && buffer.readBigUInt64LE(8) === segment * segmentBytes;
+}
+
+async function readStart(path: string, length: number) {
+  const file = await open(path);
+  try {
+    return await file.read(Buffer.alloc(length), 0, length, 0);
+  } finally {
+    await file.close();
   }
 }
 
