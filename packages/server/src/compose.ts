@@ -7,6 +7,8 @@ import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type pg from 'pg';
 import { type Config, ConfigError, isLoopback, loadMasterKeys } from './config.ts';
+import { createFilesServer } from './edge/files/files-server.ts';
+import { loadCertificate, openGateway } from './edge/gateway/gateway.ts';
 import { buildApp } from './edge/http/app.ts';
 import { createDevelopmentIssuer } from './edge/http/development-issuer.ts';
 import { addServiceEndpoints } from './edge/http/service-endpoints.ts';
@@ -24,11 +26,14 @@ import {
   createIdentityVerifier,
   type TrustedIssuer,
 } from './features/accounts/index.ts';
+import { createAuthConfig } from './features/auth-config/index.ts';
 import { createBackups, createDirectoryStore } from './features/backups/index.ts';
 import { createBranches } from './features/branches/index.ts';
+import { createConnections, createRoleCheck } from './features/connections/index.ts';
 import { createConnectionStrings, createDatabases } from './features/databases/index.ts';
 import { createFiles } from './features/files/index.ts';
 import { createFunctions } from './features/functions/index.ts';
+import { createKeys } from './features/keys/index.ts';
 import { createMigrations } from './features/migrations/index.ts';
 import { createObservability, createQueryRecorder } from './features/observability/index.ts';
 import { createSchema } from './features/schema/index.ts';
@@ -198,6 +203,36 @@ async function compose(
     accounts: accounts.service,
   });
 
+  // Keys and logins: who comes in as which role.
+  const checkRole = createRoleCheck(sessions);
+  const keys = createKeys({ metastore, clock, limit: config.keyLimit, checkRole });
+  // Sessions of its own: they only ever read a role's password, and leave nothing behind.
+  const loginSessions = createSessions(engine, { discard: false });
+  releasers.push('login sessions', () => loginSessions.close());
+  const connections = createConnections({
+    databases: databases.service,
+    keys: keys.service,
+    signer,
+    sessions: loginSessions,
+    notifications: metastore.notifications,
+    connectionStrings,
+    checkRole,
+    publicUrl,
+    requireTls: config.gatewayRequireTls,
+    failureLimit: {
+      burst: config.failedLoginBurst,
+      perSecond: config.failedLoginsPerSecond,
+    },
+    clock,
+  });
+  releasers.push('logins', () => connections.close());
+  const authConfig = createAuthConfig({
+    metastore,
+    clock,
+    allowPrivate: isLoopback(config.host) || config.allowPrivateFetch,
+  });
+  releasers.push('JWKS connections', () => authConfig.close());
+
   const sql = createSql({ engine, backends, sessions, recorder, logger });
   const schema = createSchema({ sessions });
   const users = createUsers({ engine, sessions, connectionString: connectionStrings.render });
@@ -305,6 +340,9 @@ async function compose(
       ...functions.routes,
       ...branches.routes,
       ...backups.routes,
+      ...keys.routes,
+      ...connections.routes,
+      ...authConfig.routes,
     ],
     authenticate: credentials.authenticate,
     findDatabase: databases.service.findFor,
@@ -327,6 +365,31 @@ async function compose(
   });
   developmentIssuer?.addTo(app);
 
+  if ((config.gatewayTlsCert === undefined) !== (config.gatewayTlsKey === undefined))
+    throw new ConfigError('--gateway-tls-cert and --gateway-tls-key go together');
+  const certificate = await loadCertificate({
+    certFile: config.gatewayTlsCert,
+    keyFile: config.gatewayTlsKey,
+    directory: join(config.dataDir, 'gateway'),
+    hosts: [...new Set(['localhost', '127.0.0.1', '::1', config.publicGatewayHost ?? publicHost])],
+  });
+  await listen(async () => {
+    const gateway = await openGateway({
+      host: config.host,
+      port: config.gatewayPort,
+      certificate,
+      requireTls: config.gatewayRequireTls,
+      // The rest is for the service's own sessions.
+      connectionLimit: config.gatewayConnections || config.instanceConnections - 8,
+      idleTimeoutMs: config.gatewayIdleSeconds * 1_000,
+      logins: connections.logins,
+      wake: (id) => engine.wake(id),
+      recorder,
+      logger,
+    });
+    listening.gatewayPort = gateway.port;
+    releasers.push('gateway', () => gateway.close());
+  }, 'gateway-port');
   await listen(
     () =>
       app.listen({
@@ -337,6 +400,26 @@ async function compose(
     'port',
   );
   releasers.push('HTTP', () => app.close());
+  const filesServer = createFilesServer({
+    files: files.service,
+    logins: connections.logins,
+    logger,
+    trustProxy: config.trustProxy,
+    limits: {
+      connections: 10_000,
+      connectionsPerDatabase: config.filesConnections,
+      requestsInFlight: config.filesRequests,
+      streams: 16,
+      watches: 64,
+      frameBytes: config.filesFrameMb * 1024 * 1024,
+      authenticationMs: 10_000,
+      idleMs: config.filesIdleSeconds * 1_000,
+      stallMs: config.filesStallSeconds * 1_000,
+      pingMs: 30_000,
+    },
+  });
+  filesServer.attach(app.server);
+  releasers.push('connections to files', () => filesServer.close());
   listening.httpPort = (app.server.address() as AddressInfo).port;
 
   return {

@@ -83,6 +83,28 @@ export const settings = {
   host: text('127.0.0.1', 'Address that HTTP and the Postgres gateway listen on'),
   port: port(8080, 'Port of the HTTP interface; 0 picks a free one'),
   gatewayPort: port(5433, 'Port of the Postgres gateway; 0 picks a free one'),
+  gatewayTlsCert: text(
+    undefined,
+    'PEM file of the certificate of the Postgres gateway; default: self-signed, made on first start',
+  ),
+  gatewayTlsKey: text(undefined, 'PEM file of its private key'),
+  gatewayRequireTls: flag('Refuse Postgres connections that are not encrypted'),
+  gatewayConnections: number(
+    0,
+    'Postgres connections of clients to one database; 0: what the database takes, less 8',
+  ),
+  gatewayIdleSeconds: number(
+    86_400,
+    'Seconds after which an idle Postgres connection is closed; it holds its database awake; 0: never',
+    { max: 2_000_000 },
+  ),
+  failedLoginBurst: number(60, 'Failed logins to one database from one address at once', {
+    min: 1,
+  }),
+  failedLoginsPerSecond: number(1, 'Failed logins a second after that', {
+    min: 0.001,
+    whole: false,
+  }),
   publicUrl: text(undefined, 'Base URL that clients use; default http://host:port'),
   publicGatewayHost: text(undefined, 'Host name in connection strings; default: host'),
   dataDir: text('./.coppice', 'Directory of everything the service keeps'),
