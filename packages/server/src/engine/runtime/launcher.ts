@@ -26,6 +26,8 @@ export interface LauncherOptions {
   loader: string;
   /** Absent: no isolation beyond Deno's flags. */
   jail: Jail | undefined;
+  /** What Deno itself grants inside a jail; tests grant everything to see that the jail holds. */
+  jailedPermissions?: readonly string[] | undefined;
 }
 
 export interface LaunchRequest {
@@ -67,6 +69,13 @@ const denoFlags = [
   '--no-code-cache',
 ];
 
+/** The network is empty but for the way to the egress proxy. */
+const jailedPermissions = [
+  '--allow-net',
+  '--allow-read=/run/egress.sock',
+  '--allow-write=/run/egress.sock',
+];
+
 export function createLauncher(options: LauncherOptions): Launcher {
   const { jail } = options;
   return {
@@ -98,9 +107,7 @@ function launchJailed(options: LauncherOptions, jail: Jail, request: LaunchReque
     '/deno',
     ...denoFlags,
     heapLimit(request.memoryMb),
-    '--allow-net',
-    '--allow-read=/run/egress.sock',
-    '--allow-write=/run/egress.sock',
+    ...(options.jailedPermissions ?? jailedPermissions),
     '/loader.js',
   ];
   const limited = jail.cgroups ? [jail.bwrap, ...args] : limitAddressSpace(request, jail, args);

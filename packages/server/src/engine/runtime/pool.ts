@@ -4,6 +4,7 @@
 // Invariants: never more than `maxSandboxes` processes; never more than `maxPerFunction` runs of
 // one function at a time; a run that cannot start waits in one queue, first come first served, for
 // at most `maxWaitMs`.
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Invocation, Outcome, Program, Sandbox } from './sandbox.ts';
 
@@ -61,6 +62,7 @@ interface Waiting {
 }
 
 const maxWaiting = 1_000;
+const settleWaitMs = 10;
 
 export function createPool(options: PoolOptions): Pool {
   const all = new Set<Sandbox>();
@@ -69,6 +71,9 @@ export function createPool(options: PoolOptions): Pool {
   let idle: Warm[] = [];
   let queue: Waiting[] = [];
   const running = new Map<string, number>();
+  /** By version: the sandbox that answered last, until it is known whether it can go on. */
+  const settling = new Map<string, Promise<boolean>>();
+  const ending = new Set<Promise<void>>();
   let runningTotal = 0;
   let closed = false;
 
@@ -157,14 +162,22 @@ export function createPool(options: PoolOptions): Pool {
     });
   }
 
+  function takeWarm({ versionId }: Job): Sandbox | undefined {
+    const at = idle.findLastIndex((warm) => warm.versionId === versionId);
+    const [warm] = at === -1 ? [] : idle.splice(at, 1);
+    clearTimeout(warm?.timer);
+    return warm?.sandbox;
+  }
+
   /** A sandbox with the version's code in it. The caller has a place, so there is room for one. */
   async function obtain(job: Job): Promise<Sandbox> {
-    const at = idle.findLastIndex((warm) => warm.versionId === job.versionId);
-    const [warm] = at === -1 ? [] : idle.splice(at, 1);
-    if (warm) {
-      clearTimeout(warm.timer);
-      return warm.sandbox;
+    let warm = takeWarm(job);
+    // One that has just answered is back in a moment, sooner than another starts.
+    if (!warm && settling.has(job.versionId)) {
+      await Promise.race([settling.get(job.versionId), delay(settleWaitMs)]);
+      warm = takeWarm(job);
     }
+    if (warm) return warm;
     const program = await job.program();
     const sandbox = takeSpare(job.memoryMb) ?? (await startFor(job, program));
     try {
@@ -172,7 +185,7 @@ export function createPool(options: PoolOptions): Pool {
       await sandbox.load(program);
       return sandbox;
     } catch (error) {
-      void sandbox.end();
+      void retire(sandbox);
       throw error;
     }
   }
@@ -187,16 +200,32 @@ export function createPool(options: PoolOptions): Pool {
   async function startFor(job: Job, program: Program): Promise<Sandbox> {
     while (all.size >= options.maxSandboxes) {
       const victim = idle[0]?.sandbox ?? [...spares][0];
-      if (!victim) break;
-      await victim.end();
+      if (victim) await retire(victim);
+      else if (ending.size > 0) await Promise.race(ending);
+      else break;
     }
     return start(job.memoryMb, program.allowlist);
   }
 
+  /** Ends a sandbox that nobody uses; from this moment nobody gets it. */
+  function retire(sandbox: Sandbox): Promise<void> {
+    spares.delete(sandbox);
+    idle = idle.filter((warm) => {
+      if (warm.sandbox === sandbox) clearTimeout(warm.timer);
+      return warm.sandbox !== sandbox;
+    });
+    const ended = sandbox.end().finally(() => ending.delete(ended));
+    ending.add(ended);
+    return ended;
+  }
+
   async function giveBack(job: Job, sandbox: Sandbox): Promise<void> {
-    const reusable = sandbox.state !== 'ended' && (await sandbox.settled());
-    if (!reusable || closed) return void sandbox.end();
-    const timer = setTimeout(() => void sandbox.end(), options.idleMs);
+    const settled = sandbox.settled();
+    settling.set(job.versionId, settled);
+    const reusable = await settled;
+    if (settling.get(job.versionId) === settled) settling.delete(job.versionId);
+    if (!reusable || closed) return void retire(sandbox);
+    const timer = setTimeout(() => void retire(sandbox), options.idleMs);
     timer.unref();
     idle.push({ sandbox, versionId: job.versionId, timer });
   }

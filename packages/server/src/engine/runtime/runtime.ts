@@ -40,6 +40,8 @@ export interface RuntimeOptions {
   maxWaitMs: number;
   idleMs: number;
   logger: Logger;
+  /** See `LauncherOptions`. */
+  jailedPermissions?: readonly string[];
 }
 
 export interface Runtime {
@@ -120,7 +122,12 @@ export function createRuntime(options: RuntimeOptions): Runtime {
         cgroups: findCgroups(),
         user: isRoot ? { uid: sandboxUid, gid: sandboxUid } : undefined,
       };
-      const launcher = createLauncher({ deno: await reachableDeno(deno), loader, jail });
+      const launcher = createLauncher({
+        deno: await reachableDeno(deno),
+        loader,
+        jail,
+        jailedPermissions: options.jailedPermissions,
+      });
       const candidate = newPool(launcher, jail.user);
       await candidate.fill();
       logger.debug({ cgroups: jail.cgroups?.version ?? null }, 'function sandboxes are ready');

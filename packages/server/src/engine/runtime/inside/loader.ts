@@ -6,6 +6,7 @@
 // function from what the one before left behind. Hence: whatever is used after the tenant's code
 // has run is captured first, and `settled` says whether the language's own objects were changed.
 import { builtinModules, createRequire } from 'node:module';
+import { setImmediate } from 'node:timers';
 import { format } from 'node:util';
 import { watchIntrinsics } from './intrinsics.ts';
 import { bridgeEgress, guardFetch } from './network.ts';
@@ -153,6 +154,7 @@ function captureOutput(): void {
 // ---------------------------------------------------------------- timers
 
 const nativeClear = clearTimeout;
+const nextTurn = setImmediate;
 let startedTimers: unknown[] = [];
 
 /** Timers end with the invocation that started them. */
@@ -366,7 +368,8 @@ async function invoke(message: Message): Promise<void> {
   if ('error' in outcome) send({ type: 'result', id, error: outcome.error });
   else send({ type: 'result', id }, encode(outcome.json));
   current = undefined;
-  send({ type: 'settled', id, tampered: intrinsicsChanged() });
+  // Not before the event loop has come round: what the handler left in it must not block it.
+  apply(nextTurn, globalThis, [() => send({ type: 'settled', id, tampered: intrinsicsChanged() })]);
 }
 
 function serialise(result: unknown): string {
