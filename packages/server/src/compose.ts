@@ -358,6 +358,7 @@ async function compose(
     checkReady: async () => void (await metastore.query('select 1')),
     jwks: () => signer.jwks(),
     gauges: () => ({
+      ...prefixed('databases', engine.stats()),
       ...prefixed('function_sandboxes', runtime.counts()),
       ...prefixed('jobs', jobs.stats()),
       ...prefixed('history', history?.upkeep.stats() ?? {}),
