@@ -769,8 +769,8 @@ declare
 begin
   perform coppice.fs_lock();
   v_at := coppice.fs_find(path, true);
-  if mtime is null or not isfinite(mtime) then
-    perform coppice.fs_fail('EINVAL', 'not a time', path);
+  if mtime is null or mtime < '0001-01-01Z' or mtime >= '10000-01-01Z' then
+    perform coppice.fs_fail('EINVAL', 'a time is between the years 1 and 9999', path);
   end if;
   update coppice.fs_entries set modified_at = mtime, changed_at = clock_timestamp()
   where id = v_at.id;

@@ -387,8 +387,11 @@ function encodeContent(content: Buffer, asked: 'utf8' | 'base64' | undefined): o
   return { content: content.toString(encoding), encoding, size: content.length };
 }
 
+const rfc3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/;
+
 function parseTime(text: string): Date {
   const time = new Date(text);
-  if (Number.isNaN(time.getTime())) throw new FileError('EINVAL', 'mtime is not an RFC 3339 time');
+  if (!rfc3339.test(text) || Number.isNaN(time.getTime()))
+    throw new FileError('EINVAL', 'mtime is not an RFC 3339 time');
   return time;
 }
