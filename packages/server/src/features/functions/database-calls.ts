@@ -177,11 +177,10 @@ async function runQuery(session: Held, text: string, values: unknown[]): Promise
   }
 }
 
-const oid = { bytea: 17, int8: 20, timestamptz: 1184, numeric: 1700 };
+const oid = { bytea: 17, int8: 20, float4: 700, float8: 701, timestamptz: 1184 };
 /** Numbers, booleans, JSON, and arrays of these and of text: as node-postgres reads them. */
 const plainOids = new Set([
-  16, 21, 23, 26, 700, 701, 114, 3802, 1000, 1005, 1007, 1009, 1014, 1015, 1021, 1022, 2951, 199,
-  3807,
+  16, 21, 23, 26, 114, 3802, 1000, 1005, 1007, 1009, 1014, 1015, 1021, 1022, 2951, 199, 3807,
 ]);
 
 const kindOf = (type: number) =>
@@ -193,6 +192,7 @@ const wireTypes = {
     if (type === oid.bytea) return (text) => text.slice(2);
     if (type === oid.timestamptz) return toTimestamp;
     if (type === oid.int8) return toInteger;
+    if (type === oid.float4 || type === oid.float8) return toFloat;
     if (plainOids.has(type))
       return pg.types.getTypeParser(type, 'text') as (text: string) => unknown;
     return (text) => text;
@@ -202,6 +202,11 @@ const wireTypes = {
 function toInteger(text: string): number | string {
   const value = Number(text);
   return Number.isSafeInteger(value) ? value : text;
+}
+
+function toFloat(text: string): number | string {
+  const value = Number(text);
+  return Number.isFinite(value) ? value : text;
 }
 
 function toTimestamp(text: string): string {

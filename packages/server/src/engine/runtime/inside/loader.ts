@@ -34,6 +34,7 @@ const { freeze, defineProperty } = Object;
 const StringOf = String;
 const ErrorOf = Error;
 const DateOf = Date;
+const isNaN = Number.isNaN;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 const encode = encoder.encode.bind(encoder);
@@ -220,13 +221,19 @@ function toResult(wire: WireResult) {
     for (let c = 0; c < wire.columns.length; c++) {
       const { name, kind } = wire.columns[c]!;
       let value = wire.rows[r]![c];
-      if (typeof value === 'string' && kind === 'date') value = new DateOf(value);
+      if (typeof value === 'string' && kind === 'date') value = toDate(value);
       if (typeof value === 'string' && kind === 'bytes') value = fromHex(value);
       defineProperty(row, name, { value, enumerable: true, configurable: true, writable: true });
     }
     rows[r] = row;
   }
   return { rows, rowCount: wire.rowCount, command: wire.command };
+}
+
+/** `infinity` and years that Date does not reach stay text. */
+function toDate(text: string): Date | string {
+  const date = new DateOf(text);
+  return isNaN(date.getTime()) ? text : date;
 }
 
 function fromHex(hex: string): Uint8Array {
