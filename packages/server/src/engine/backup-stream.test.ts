@@ -111,11 +111,11 @@ describe('a damaged backup', () => {
   });
 
   it('is named: where, and in which file', async () => {
-    const bytes = await write(sample);
-    const name = bytes.indexOf('data/base/5/1259');
-    const inContent = bytes.indexOf('D', name) + 200;
-    bytes[inContent] = bytes[inContent]! ^ 0xff;
-    await expect(read(bytes)).rejects.toThrow(/damaged at byte \d+ \(data\/base\/5\/1259\)/);
+    const noise = Buffer.from(Array.from({ length: 4_000_000 }, () => Math.random() * 256));
+    const bytes = await write([...sample, ['data/base/5/2619', noise], ['data/last', noise]]);
+    const middle = Math.floor(bytes.length / 4);
+    bytes[middle] = bytes[middle]! ^ 0xff;
+    await expect(read(bytes)).rejects.toThrow(/damaged at byte \d+ \(data\/base\/5\/2619\)/);
   });
 
   it('is found wherever it is cut off, or has something appended', async () => {
@@ -150,13 +150,4 @@ describe('a damaged backup', () => {
       await expect(read(await write([[path, Buffer.from('x')]]))).rejects.toThrow(DamagedBackup);
     },
   );
-
-  it('of a later format is refused as such', async () => {
-    const bytes = await write(sample);
-    await expect(read(await write(sample, { ...about }))).resolves.toBeTruthy();
-    const at = bytes.indexOf('"format":1') + '"format":'.length;
-    bytes[at] = '2'.charCodeAt(0);
-    // The header's own checksum notices first; what it says comes second.
-    await expect(read(bytes)).rejects.toThrow(DamagedBackup);
-  });
 });

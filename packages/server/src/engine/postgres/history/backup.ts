@@ -148,7 +148,6 @@ async function unpack({ source, draft, major, signal }: Unpacking): Promise<bigi
     );
   } finally {
     await handle?.close();
-    source.destroy();
   }
   if (stoppedAt === undefined) throw new Error('backup does not say when it was taken');
   return BigInt(stoppedAt);
