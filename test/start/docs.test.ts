@@ -21,11 +21,11 @@ test("the README's tour works, line by line", async () => {
   expect(steps.length).toBeGreaterThan(4);
   const service = await startService();
   try {
-    const script = ['set -euo pipefail', ...steps.map((step) => `${step}\necho; echo "---"`)]
+    const script = ['set -euo pipefail', ...steps.map((step) => `${step}\necho; echo =====`)]
       .join('\n')
       .replace('BASE=http://127.0.0.1:8080', `BASE=${service.baseUrl}`);
     const { stdout } = await promisify(execFile)('bash', ['-c', script], { timeout: 60_000 });
-    const [me, , rows, branch, invoked, revoked] = stdout.split('---');
+    const [me, , rows, branch, invoked, revoked] = stdout.split('=====');
     expect(me).toContain('"status":"active"');
     expect(rows).toContain('"command":"INSERT"');
     expect(rows).toMatch(/pear\s*\|\s*0\.90[\s\S]*plum\s*\|\s*1\.20/);

@@ -122,7 +122,7 @@ function addRoute(app: FastifyInstance, route: Route, options: AppOptions): void
       const call = new HttpCall(request, reply);
       call.params = validateParams(wholeParams(request.params));
       call.query = validateQuery(request.query);
-      call.body = validateBody(request.body ?? {});
+      call.body = validateBody(request.body === undefined ? {} : request.body);
       if (request.principal) {
         call.principal = request.principal;
         const on: { databaseId?: string; role?: string } = {};
