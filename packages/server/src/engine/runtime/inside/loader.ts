@@ -34,7 +34,7 @@ const { freeze, defineProperty } = Object;
 const StringOf = String;
 const ErrorOf = Error;
 const DateOf = Date;
-const isNaN = Number.isNaN;
+const isNotANumber = Number.isNaN;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 const encode = encoder.encode.bind(encoder);
@@ -233,7 +233,7 @@ function toResult(wire: WireResult) {
 /** `infinity` and years that Date does not reach stay text. */
 function toDate(text: string): Date | string {
   const date = new DateOf(text);
-  return isNaN(date.getTime()) ? text : date;
+  return isNotANumber(date.getTime()) ? text : date;
 }
 
 function fromHex(hex: string): Uint8Array {
