@@ -50,6 +50,11 @@ describe.each(all.map((operation) => [operation.id, operation] as const))(
   (_id, operation) => {
     const { method } = operation;
 
+    test('404 for a method that the path does not know', async () => {
+      const answer = await service.api.call('PATCH', pathOf(operation), { token: account.token });
+      expectError(answer, 404);
+    });
+
     if (operation.access !== 'public')
       test('401 without a valid credential, whatever the body', async () => {
         const path = pathOf(operation);
