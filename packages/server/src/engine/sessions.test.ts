@@ -155,12 +155,15 @@ describe('ends', () => {
     const watcher = await running.connect(id, 'postgres');
     // The server ends the query and then the session; both take a moment.
     await expect
-      .poll(async () => {
-        const { rows } = await watcher.query(
-          `select 1 from pg_stat_activity where query like 'select pg_sleep%'`,
-        );
-        return rows.length;
-      })
+      .poll(
+        async () => {
+          const { rows } = await watcher.query(
+            `select 1 from pg_stat_activity where query like 'select pg_sleep%'`,
+          );
+          return rows.length;
+        },
+        { timeout: 10_000 },
+      )
       .toBe(0);
     await watcher.end();
   });

@@ -42,6 +42,8 @@ interface Session {
 
 interface Pool {
   idle: Session[];
+  /** On their way to being idle; whoever wants one of that role waits for it rather than connect. */
+  cleaning: { role: string; done: Promise<void> }[];
   inUse: number;
   waiting: (() => void)[];
 }
@@ -65,7 +67,7 @@ export function createSessions(
   });
 
   function poolOf(databaseId: string): Pool {
-    const pool = pools.get(databaseId) ?? { idle: [], inUse: 0, waiting: [] };
+    const pool = pools.get(databaseId) ?? { idle: [], cleaning: [], inUse: 0, waiting: [] };
     pools.set(databaseId, pool);
     return pool;
   }
@@ -113,7 +115,12 @@ export function createSessions(
   async function open(pool: Pool, lease: Lease, role: string): Promise<Session> {
     for (;;) {
       const at = pool.idle.findLastIndex((session) => session.role === role);
-      if (at === -1) break;
+      if (at === -1) {
+        const soon = pool.cleaning.findIndex((entry) => entry.role === role);
+        if (soon === -1) break;
+        await pool.cleaning.splice(soon, 1)[0]!.done;
+        continue;
+      }
       const [session] = pool.idle.splice(at, 1);
       clearTimeout(session!.idleTimer);
       if (await isLikeNew(session!)) return session!;
@@ -141,7 +148,7 @@ export function createSessions(
     const session: Session = {
       client,
       role,
-      defaults: discard ? await currentDefaults(client) : '',
+      defaults: followsDefaults(role) ? await currentDefaults(client) : '',
       connectedAtMs: Date.now(),
       idleTimer: undefined,
     };
@@ -150,9 +157,13 @@ export function createSessions(
     return session;
   }
 
-  async function isLikeNew({ client, defaults, connectedAtMs }: Session): Promise<boolean> {
+  /** The superuser's sessions take none from the database (schema/database/0001-roles.sql). */
+  const followsDefaults = (role: string) => discard && role !== 'postgres';
+
+  async function isLikeNew(session: Session): Promise<boolean> {
+    const { client, defaults, connectedAtMs, role } = session;
     if (Date.now() - connectedAtMs > ageLimitMs) return false;
-    if (!discard) return true;
+    if (!followsDefaults(role)) return true;
     try {
       return (await currentDefaults(client)) === defaults;
     } catch {
@@ -166,14 +177,22 @@ export function createSessions(
     if (at !== -1) pool.idle.splice(at, 1);
   }
 
-  async function giveBack(pool: Pool, session: Session): Promise<void> {
-    if (!(await isClean(session)) || closed) return end(session);
-    session.idleTimer = setTimeout(() => {
-      forget(pool, session);
-      end(session);
-    }, idleLimitMs);
-    session.idleTimer.unref();
-    pool.idle.push(session);
+  /** Cleans the session while its user goes on already. */
+  function giveBack(pool: Pool, session: Session): Promise<void> {
+    const done = isClean(session).then((clean) => {
+      const at = pool.cleaning.indexOf(entry);
+      if (at !== -1) pool.cleaning.splice(at, 1);
+      if (!clean || closed) return end(session);
+      session.idleTimer = setTimeout(() => {
+        forget(pool, session);
+        end(session);
+      }, idleLimitMs);
+      session.idleTimer.unref();
+      pool.idle.push(session);
+    });
+    const entry = { role: session.role, done };
+    pool.cleaning.push(entry);
+    return done;
   }
 
   async function isClean({ client }: Session): Promise<boolean> {
@@ -200,6 +219,7 @@ export function createSessions(
         forgetIfEmpty(databaseId);
         throw error;
       }
+      let cleaned: Promise<void> | undefined;
       try {
         const { connection: session, lease } = await connectAwake(engine, databaseId, (held) =>
           open(pool, held, role),
@@ -208,11 +228,11 @@ export function createSessions(
           return await within(session, lease, signal, work);
         } finally {
           if (signal?.aborted) end(session);
-          else await giveBack(pool, session);
-          lease.release();
+          else cleaned = giveBack(pool, session);
+          void Promise.resolve(cleaned).then(() => lease.release());
         }
       } finally {
-        endTurn(databaseId, pool);
+        void Promise.resolve(cleaned).then(() => endTurn(databaseId, pool));
       }
     },
 
@@ -235,6 +255,8 @@ async function within<T>(
   const abort = () => {
     cancel(client, lease);
     destroy(client);
+    // The first request may have overtaken the query that it is about.
+    setTimeout(() => cancel(client, lease), 200).unref();
   };
   if (signal.aborted) abort();
   signal.addEventListener('abort', abort, { once: true });

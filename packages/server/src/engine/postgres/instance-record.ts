@@ -25,14 +25,33 @@ export async function readRecord(root: string): Promise<InstanceRecord | null> {
 /** Whole or not at all, and on disk when it returns. */
 export async function writeRecord(root: string, record: InstanceRecord): Promise<void> {
   const draft = join(root, `${fileName}.draft`);
-  const file = await open(draft, 'w', 0o600);
+  const sync = await writeUnsynced(draft, record);
+  await sync();
+  await rename(draft, join(root, fileName));
+}
+
+/**
+ * The first record of a directory that nobody looks into yet. On disk once `sync` has returned: a
+ * caller that renames the directory in between has both made durable by one write of the journal.
+ */
+export const writeFirstRecord = (root: string, record: InstanceRecord) =>
+  writeUnsynced(join(root, fileName), record);
+
+async function writeUnsynced(path: string, record: InstanceRecord): Promise<() => Promise<void>> {
+  const file = await open(path, 'w', 0o600);
   try {
     await file.writeFile(JSON.stringify(record));
-    await file.datasync();
-  } finally {
+  } catch (error) {
     await file.close();
+    throw error;
   }
-  await rename(draft, join(root, fileName));
+  return async () => {
+    try {
+      await file.datasync();
+    } finally {
+      await file.close();
+    }
+  };
 }
 
 /** Makes renames in `directory` survive a power cut. */

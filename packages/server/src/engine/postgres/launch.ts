@@ -76,7 +76,15 @@ export async function finish(
 ): Promise<void> {
   const { adminVerifier, ...done } = record;
   if (done.steps !== steps.fingerprint) await applyDatabaseSteps(client, steps);
-  if (adminVerifier !== undefined)
+  if (adminVerifier !== undefined && !(record.template && (await hasPassword(client))))
     await client.query(`alter role admin password ${quoteLiteral(adminVerifier)}`);
   await writeRecord(root, { ...done, steps: steps.fingerprint });
+}
+
+/** A copy of the template has none: one that has was finished, though a power cut undid the record. */
+async function hasPassword(client: pg.Client): Promise<boolean> {
+  const { rows } = await client.query(
+    `select from pg_catalog.pg_authid where rolname = 'admin' and rolpassword is not null`,
+  );
+  return rows.length > 0;
 }

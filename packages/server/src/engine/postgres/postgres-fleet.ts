@@ -9,7 +9,7 @@ import type { Lease } from '../engine.ts';
 import { type DatabaseSteps, loadDatabaseSteps } from './database-steps.ts';
 import type { Draft, Fleet, FleetHooks, RunningDraft } from './fleet.ts';
 import { createGate } from './gate.ts';
-import { readRecord, syncDirectory, writeRecord } from './instance-record.ts';
+import { readRecord, syncDirectory, writeFirstRecord, writeRecord } from './instance-record.ts';
 import { finish, launchInstance, ownerOf } from './launch.ts';
 import { pathsIn } from './layout.ts';
 import { createPool } from './pool.ts';
@@ -79,10 +79,14 @@ export async function openFleet(deps: {
   const postmasters = new WeakMap<RunningDraft, Postmaster>();
 
   /** The draft's directory is the instance from here on, whatever happens. */
-  async function install(draft: Draft, id: string): Promise<void> {
+  async function install(draft: Draft, id: string, sync = async () => {}): Promise<void> {
     const { root } = pathsOf(id);
     if (await lstat(root).catch(() => null)) throw new Error(`there is an instance ${id} already`);
-    await rename(draft.paths.root, root);
+    try {
+      await rename(draft.paths.root, root);
+    } finally {
+      await sync();
+    }
     await syncDirectory(layout.instances);
   }
 
@@ -126,12 +130,12 @@ export async function openFleet(deps: {
     async create(id, adminVerifier) {
       const draft = await pool.take();
       try {
-        await writeRecord(draft.paths.root, {
+        const sync = await writeFirstRecord(draft.paths.root, {
           template: template.fingerprint,
           steps: steps.fingerprint,
           adminVerifier,
         });
-        await install(draft, id);
+        await install(draft, id, sync);
         await hooks.onCreate?.(id);
       } catch (error) {
         await discard(draft.paths.root);

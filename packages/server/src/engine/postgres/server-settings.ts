@@ -61,6 +61,8 @@ function shared({ major }: Binaries): Settings {
     max_wal_senders: '2',
     max_replication_slots: '4',
     password_encryption: 'scram-sha-256',
+    // What a client that went away has left running ends.
+    client_connection_check_interval: '5s',
     // After a crash: one call instead of one a file.
     ...(process.platform === 'linux' ? { recovery_init_sync_method: 'syncfs' } : {}),
     ...(major >= 17 ? { allow_alter_system: 'off' } : {}),
