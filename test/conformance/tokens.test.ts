@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Account, CreatedDatabase } from '../support/api.ts';
 import { type RunningService, startService } from '../support/service.ts';
@@ -167,7 +169,10 @@ describe('scopes', () => {
 test('a process that shares the control database hears of a revocation', async () => {
   // Two services on one control database: the second uses the first one's through its socket.
   const { token, id } = (await account.post('/customer/tokens')).body;
-  const other = await startService({ flags: ['--metadata-url', await controlUrl(service)] });
+  const other = await startService({
+    flags: ['--metadata-url', controlUrl(service)],
+    env: { COPPICE_MASTER_KEY: readFileSync(join(service.dataDir, 'master.key'), 'utf8').trim() },
+  });
   try {
     const there = () => other.api.call('GET', '/customer/me', { token });
     for (let i = 0; i < 5; i++) expect((await there()).status).toBe(200);
@@ -181,8 +186,7 @@ test('a process that shares the control database hears of a revocation', async (
 });
 
 /** The control database's socket, found from its postmaster.pid. */
-async function controlUrl({ dataDir }: RunningService): Promise<string> {
-  const { readFile } = await import('node:fs/promises');
-  const lines = (await readFile(`${dataDir}/control/data/postmaster.pid`, 'utf8')).split('\n');
+function controlUrl({ dataDir }: RunningService): string {
+  const lines = readFileSync(join(dataDir, 'control/data/postmaster.pid'), 'utf8').split('\n');
   return `postgresql://postgres@/postgres?host=${encodeURIComponent(lines[4]!)}&port=${lines[3]}`;
 }
