@@ -1,17 +1,24 @@
 // What the tests need besides npm packages: real clients and a real browser from Debian. Root
 // installs them; an ordinary user is told once, before the tests that need them fail.
 import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, globSync } from 'node:fs';
 
-/** A file that the package brings → the package. */
+/** A file (or pattern) that the package brings → the package. */
 const packages: Record<string, string> = {
   '/usr/bin/psql': 'postgresql-client',
+  // Its server comes along; only pgbench is used.
+  '/usr/lib/postgresql/*/bin/pgbench': 'postgresql',
+  '/usr/lib/python3/dist-packages/psycopg2': 'python3-psycopg2',
+  // Java itself is too large to install for one test: that one runs where there is a JDK.
+  ...(existsSync('/usr/bin/javac')
+    ? { '/usr/share/java/postgresql.jar': 'libpostgresql-jdbc-java' }
+    : {}),
   '/usr/bin/bwrap': 'bubblewrap',
   '/usr/bin/chromium': 'chromium',
 };
 
 export async function ensureTestTools(): Promise<void> {
-  const missing = Object.entries(packages).filter(([file]) => !existsSync(file));
+  const missing = Object.entries(packages).filter(([file]) => globSync(file).length === 0);
   if (missing.length === 0) return;
   const names = missing.map(([, name]) => name);
   if (process.getuid?.() !== 0) {

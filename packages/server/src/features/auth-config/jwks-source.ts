@@ -20,6 +20,8 @@ const timeoutMs = 5_000;
 const connectTimeoutMs = 3_000;
 const maxBytes = 256 * 1024;
 const maxRedirects = 3;
+/** RFC 7518: shorter ones verify nothing. */
+const minRsaBits = 2048;
 /** Only these: a symmetric key in a public document verifies nothing. */
 export const algorithms = [
   'RS256',
@@ -136,8 +138,9 @@ async function isUsable(key: unknown): Promise<boolean> {
   try {
     // Whatever a private part is doing there, only the public one is looked at.
     const { d: _, ...publicPart } = key as JWK;
-    await importJWK(publicPart, algorithm);
-    return true;
+    const imported = await importJWK(publicPart, algorithm);
+    const { modulusLength } = (imported as CryptoKey).algorithm as { modulusLength?: number };
+    return modulusLength === undefined || modulusLength >= minRsaBits;
   } catch {
     return false;
   }
