@@ -1,5 +1,7 @@
 // `ctx.fs` on the service's side: the database's files, inside the function's `fsx_scope`. Paths are
 // checked as text, which is enough because symbolic links are not followed here.
+
+import type { FileEntry } from '@coppice/contract';
 import type { CallResult } from '../../engine/runtime/sandbox.ts';
 import { FileError, type Files, type FilesActor } from '../../kernel/files.ts';
 
@@ -11,6 +13,8 @@ export interface FileScope {
 export interface FileCalls {
   call(method: string, args: Record<string, unknown>, bytes: Buffer): Promise<CallResult>;
 }
+
+const maxListed = 20_000;
 
 /** A scope entry as it is kept: an absolute path without `/*` at its end. Undefined: not a path. */
 export function parseScopePath(entry: string): string | undefined {
@@ -39,6 +43,18 @@ export function createFileCalls(files: Files, databaseId: string, scope: FileSco
       throw new FileError('EACCES', `${plain} is not in the function's fsx_scope.${kind}`);
     return plain;
   }
+  async function listAll(path: string): Promise<FileEntry[]> {
+    const entries: FileEntry[] = [];
+    let after: string | undefined;
+    do {
+      const page = await files.readdir(actor, path, { after });
+      entries.push(...page.entries);
+      after = page.next ?? undefined;
+      if (entries.length > maxListed)
+        throw new FileError('EFBIG', `${path} has more than ${maxListed} entries`);
+    } while (after !== undefined);
+    return entries;
+  }
   const value = async (result: Promise<unknown>): Promise<CallResult> => ({
     value: (await result) ?? null,
   });
@@ -55,7 +71,7 @@ export function createFileCalls(files: Files, databaseId: string, scope: FileSco
         case 'stat':
           return value(files.stat(actor, read(), { follow: false }));
         case 'readdir':
-          return value(files.readdir(actor, read()));
+          return value(listAll(read()));
         case 'readlink':
           return value(files.readlink(actor, read()));
         case 'write':
