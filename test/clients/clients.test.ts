@@ -42,7 +42,7 @@ describe.each([
     run('psql', ['-X', '-v', 'ON_ERROR_STOP=1', uri(sslmode), ...args], {
       env: { PGOPTIONS: '-c client_min_messages=warning' },
     });
-  const nodePostgres = async (more: pg.ClientConfig = {}) => {
+  const nodePostgres = async () => {
     const client = new pg.Client({
       host: service.gateway.host,
       port: service.gateway.port,
@@ -50,7 +50,6 @@ describe.each([
       password: database.admin_password,
       database: 'postgres',
       ssl: isEncrypted ? { rejectUnauthorized: false } : false,
-      ...more,
     });
     client.on('error', () => {});
     await client.connect();
@@ -147,15 +146,11 @@ describe.each([
       await client.end();
     });
 
-    test('binary results, large values and large results', async () => {
-      const inBinary = await nodePostgres({ binary: true });
-      const { rows } = await inBinary.query(
-        'select $1::int4 as i, 1.5::float8 as f, true as b, length($2::bytea) as n',
-        [7, Buffer.alloc(300_000, 7)],
-      );
-      expect(rows).toEqual([{ i: 7, f: 1.5, b: true, n: 300_000 }]);
-      await inBinary.end();
+    test('large values and large results', async () => {
       const client = await nodePostgres();
+      const sent = Buffer.from(Array.from({ length: 300_000 }, (_, i) => i % 256));
+      const { rows } = await client.query('select $1::bytea as raw', [sent]);
+      expect(sent.equals(rows[0].raw)).toBe(true);
       const large = await client.query(
         'select i, repeat($$x$$, 500) t from generate_series(1, 40000) i',
       );
