@@ -17,6 +17,7 @@ const layers: Record<string, string[]> = {
   [`${server}/edge`]: ['packages/contract', `${server}/kernel`],
   [`${server}/config.ts`]: [`${server}/kernel`],
   [`${server}/compose.ts`]: ['packages/contract', server],
+  [`${server}/backups-command.ts`]: ['packages/contract', server],
   [`${server}/main.ts`]: ['packages/contract', server],
   test: ['packages/contract', 'packages/sdk', 'scripts'],
 };

@@ -6,7 +6,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type pg from 'pg';
-import { type Config, ConfigError, isLoopback, loadMasterKeys } from './config.ts';
+import { backupDirectory, type Config, ConfigError, isLoopback, loadMasterKeys } from './config.ts';
 import { createFilesServer } from './edge/files/files-server.ts';
 import { loadCertificate, openGateway } from './edge/gateway/gateway.ts';
 import { buildApp } from './edge/http/app.ts';
@@ -30,7 +30,11 @@ import { createAuthConfig } from './features/auth-config/index.ts';
 import { createBackups, createDirectoryStore } from './features/backups/index.ts';
 import { createBranches } from './features/branches/index.ts';
 import { createConnections, createRoleCheck } from './features/connections/index.ts';
-import { createConnectionStrings, createDatabases } from './features/databases/index.ts';
+import {
+  createConnectionStrings,
+  createDatabases,
+  type MadeDatabase,
+} from './features/databases/index.ts';
 import { createFiles } from './features/files/index.ts';
 import { createFunctions } from './features/functions/index.ts';
 import { createKeys } from './features/keys/index.ts';
@@ -54,6 +58,14 @@ export interface Service {
   gateway: { host: string; port: number };
   /** Where to sign in with the development issuer, if there is one. */
   signInUrl: string | undefined;
+  /** For the operator: a database from a stored backup, in an anonymous account made for it. */
+  restoreStored(
+    backupId: string,
+    name: string,
+  ): Promise<{
+    account: { anonymous_id: string; anonymous_secret: string; token: string };
+    database: MadeDatabase;
+  }>;
   stop(): Promise<void>;
 }
 
@@ -251,7 +263,7 @@ async function compose(
     metastore,
     engine,
     databases: databases.service,
-    backupStore: createDirectoryStore(config.backupDir ?? join(config.dataDir, 'backups')),
+    backupStore: createDirectoryStore(backupDirectory(config)),
     home,
     logger,
   });
@@ -311,6 +323,14 @@ async function compose(
   await databases.service.recover();
   await engine.reconcile(await databases.service.knownIds());
   history?.upkeep.start();
+  // Values that secrets had are kept as long as a branch can reach back to them.
+  const historyMs = config.historyDays * 24 * 3_600_000;
+  const forgetting = setInterval(() => {
+    secrets.service
+      .prune(new Date(clock.now().getTime() - historyMs))
+      .catch((error) => logger.warn({ err: error }, 'could not forget old values of secrets'));
+  }, 3_600_000);
+  releasers.push('forgetting old secrets', () => clearInterval(forgetting));
   await functions.start();
   releasers.push('functions', () => functions.stop());
   jobs.start();
@@ -427,6 +447,13 @@ async function compose(
     publicUrl: publicUrl(),
     gateway: { host: publicHost, port: listening.gatewayPort },
     signInUrl: developmentIssuer?.startUrl(),
+    async restoreStored(backupId, name) {
+      const account = await accounts.service.register('operator');
+      const { anonymous_id, anonymous_secret } = account;
+      const { key } = await accounts.service.verifyAnonymous(anonymous_id, anonymous_secret);
+      const owner = { accountKey: key, isAnonymous: true };
+      return { account, database: await backups.restoreStored(owner, backupId, name) };
+    },
     stop: () => releasers.release(),
   };
 }

@@ -293,12 +293,17 @@ export function helpText(): string {
   return `Coppice: the Postgres cloud you can run yourself.
 
 Usage: npm start -- [options]
+       npm start -- backups list | verify <id> | restore <id> --name NAME [options]
 
 Each option has an environment variable, named below it; the option wins.
 
 ${lines.join('\n')}
 `;
 }
+
+/** Where backups are kept. */
+export const backupDirectory = (config: Config) =>
+  config.backupDir ?? join(config.dataDir, 'backups');
 
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.');

@@ -3,6 +3,10 @@ import { ConfigError, helpText, loadConfig } from './config.ts';
 import { createLogger } from './kernel/logger.ts';
 
 async function main(argv: readonly string[]): Promise<number | undefined> {
+  if (argv[0] === 'backups') {
+    const { backupsCommand } = await import('./backups-command.ts');
+    return backupsCommand(argv.slice(1), process.env, (text) => process.stdout.write(text));
+  }
   if (argv.includes('--help') || argv.includes('-h')) {
     process.stdout.write(helpText());
     return 0;

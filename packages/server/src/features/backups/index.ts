@@ -6,6 +6,8 @@ import type { JobHandler } from '../../engine/jobs/jobs.ts';
 import type { Clock } from '../../kernel/clock.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { type Route, route } from '../../kernel/route.ts';
+import type { MadeDatabase } from '../databases/index.ts';
+import { type DatabaseOwner, restoreStored } from './operator.ts';
 import { type BackupSchedule, startSchedule } from './schedule.ts';
 import { type BackupsServiceDeps, createBackupsService } from './service.ts';
 import { type BackupWorkDeps, createBackupWork } from './work.ts';
@@ -16,12 +18,15 @@ export { listStored, type StoredBackup, verifyStored } from './operator.ts';
 export function createBackups(deps: BackupsServiceDeps & BackupWorkDeps): {
   routes: Route[];
   handlers: Record<string, JobHandler>;
+  /** A database from an object of the store, known to the control database or not. */
+  restoreStored(owner: DatabaseOwner, backupId: string, name: string): Promise<MadeDatabase>;
   startSchedule(schedule: BackupSchedule, clock: Clock, logger: Logger): { stop(): void };
 } {
   const service = createBackupsService(deps);
   const { backups, restores } = operations;
   return {
     handlers: createBackupWork(deps),
+    restoreStored: (owner, backupId, name) => restoreStored(deps, owner, backupId, name),
     startSchedule: (schedule, clock, logger) => startSchedule({ service, schedule, clock, logger }),
     routes: [
       route(backups.create, ({ database, body }) => service.create(database, body.label)),

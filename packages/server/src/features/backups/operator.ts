@@ -1,7 +1,12 @@
-// What an operator can do with a store alone, without a control database: see what is in it, and
-// have it read through.
+// What an operator can do with a store, whether or not the control database knows its backups: see
+// what is in it, have it read through, and make databases of it.
 import { type BackupAbout, readBackup, readBackupAbout } from '../../engine/backup-stream.ts';
+import type { Engine } from '../../engine/engine.ts';
+import type { Principal } from '../../kernel/principal.ts';
+import type { DatabasesService, MadeDatabase } from '../databases/index.ts';
 import type { BackupStore } from './backup-store.ts';
+
+export type DatabaseOwner = Pick<Principal, 'accountKey' | 'isAnonymous'>;
 
 export interface StoredBackup {
   id: string;
@@ -27,4 +32,22 @@ export async function listStored(store: BackupStore): Promise<StoredBackup[]> {
 /** Reads all of it; throws a `DamagedBackup` that says where. */
 export async function verifyStored(store: BackupStore, id: string): Promise<BackupAbout> {
   return (await readBackup(await store.open(id))).about;
+}
+
+/** Reads all of it twice: nothing is made of a backup that is damaged at its end. */
+export async function restoreStored(
+  deps: {
+    backupStore: BackupStore;
+    databases: Pick<DatabasesService, 'make'>;
+    engine: Pick<Engine, 'restore'>;
+  },
+  owner: DatabaseOwner,
+  backupId: string,
+  name: string,
+): Promise<MadeDatabase> {
+  await verifyStored(deps.backupStore, backupId);
+  const source = await deps.backupStore.open(backupId);
+  return deps.databases.make(owner, { name }, (id, adminVerifier) =>
+    deps.engine.restore(id, source, { adminVerifier }),
+  );
 }
