@@ -88,7 +88,7 @@ function parseParameters(bytes: Buffer): Pick<StartupPacket, 'parameters' | 'pro
 /** The text of a password message's body. */
 export function parsePassword(body: Buffer): string {
   const end = body.indexOf(0);
-  if (end !== body.length - 1) throw new ProtocolViolation('invalid password packet');
+  if (end === -1 || end !== body.length - 1) throw new ProtocolViolation('invalid password packet');
   return body.toString('utf8', 0, end);
 }
 
