@@ -1,7 +1,13 @@
-// What the tests need besides npm packages: real clients and a real browser from Debian. Root
-// installs them; an ordinary user is told once, before the tests that need them fail.
+// What the tests need besides npm packages: real clients, the sandbox and a browser, from Debian.
+// Root installs what is missing. An ordinary user gets the packages unpacked in a private directory,
+// with wrappers in its `bin/` that find the libraries there, put first on PATH.
 import { spawnSync } from 'node:child_process';
-import { existsSync, globSync } from 'node:fs';
+import { chmodSync, existsSync, globSync, mkdirSync, writeFileSync } from 'node:fs';
+import { basename, delimiter, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = resolve(fileURLToPath(import.meta.url), '../..');
+const privateRoot = join(root, 'node_modules/.cache/debian');
 
 /** A file (or pattern) that the package brings → the package. */
 const packages: Record<string, string> = {
@@ -17,20 +23,68 @@ const packages: Record<string, string> = {
   '/usr/bin/chromium': 'chromium',
 };
 
-export async function ensureTestTools(): Promise<void> {
-  const missing = Object.entries(packages).filter(([file]) => globSync(file).length === 0);
-  if (missing.length === 0) return;
-  const names = missing.map(([, name]) => name);
-  if (process.getuid?.() !== 0) {
-    console.error(`Some tests need: sudo apt-get install ${names.join(' ')}`);
-    return;
+/** Programs of the private directory that get a wrapper, by where Debian puts the real ones. */
+const programs = [
+  '/usr/lib/postgresql/*/bin/psql',
+  '/usr/lib/postgresql/*/bin/pgbench',
+  '/usr/bin/bwrap',
+  '/usr/lib/chromium/chromium',
+];
+
+export function ensureTestTools(): void {
+  const isMissing = (pattern: string) => globSync(pattern).length === 0;
+  const missing = Object.entries(packages).filter(([pattern]) => isMissing(pattern));
+  if (missing.length > 0) {
+    const names = missing.map(([, name]) => name);
+    if (process.getuid?.() === 0) installForAll(names);
+    else if (missing.some(([pattern]) => isMissing(join(privateRoot, pattern))))
+      unpackPrivately(names);
   }
+  process.env.PATH = `${join(privateRoot, 'bin')}${delimiter}${process.env.PATH}`;
+  process.env.COPPICE_TEST_TOOLS = privateRoot;
+}
+
+function installForAll(names: string[]): void {
   console.log(`Installing for the tests: ${names.join(', ')} …`);
-  const apt = (...args: string[]) =>
-    spawnSync('apt-get', ['-y', '-qq', ...args], {
-      stdio: ['ignore', 'ignore', 'inherit'],
-      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
-    });
-  apt('update');
-  apt('install', '--no-install-recommends', ...names);
+  aptGet([], 'update');
+  aptGet([], 'install', '--no-install-recommends', ...names);
+}
+
+function unpackPrivately(names: string[]): void {
+  console.log(`Unpacking for the tests: ${names.join(', ')} …`);
+  const apt = join(privateRoot, 'apt');
+  for (const directory of ['lists/partial', 'cache/archives/partial'])
+    mkdirSync(join(apt, directory), { recursive: true });
+  const options = [
+    `Dir::State::lists=${apt}/lists`,
+    `Dir::Cache=${apt}/cache`,
+    `Dir::Cache::archives=${apt}/cache/archives`,
+    'Debug::NoLocking=1',
+  ].flatMap((option) => ['-o', option]);
+  aptGet(options, 'update');
+  aptGet(options, 'install', '--download-only', '--no-install-recommends', ...names);
+  for (const archive of globSync(`${apt}/cache/archives/*.deb`))
+    spawnSync('dpkg-deb', ['-x', archive, privateRoot], { stdio: ['ignore', 'ignore', 'inherit'] });
+  writeWrappers();
+}
+
+function writeWrappers(): void {
+  const libraries = globSync(`${privateRoot}/{usr/,}lib/*-linux-gnu`).join(':');
+  mkdirSync(join(privateRoot, 'bin'), { recursive: true });
+  for (const program of programs.flatMap((pattern) => globSync(join(privateRoot, pattern)))) {
+    const wrapper = join(privateRoot, 'bin', basename(program));
+    writeFileSync(
+      wrapper,
+      `#!/bin/sh\nexport LD_LIBRARY_PATH='${libraries}'\nexec '${program}' "$@"\n`,
+    );
+    chmodSync(wrapper, 0o755);
+  }
+}
+
+function aptGet(options: string[], ...args: string[]): void {
+  const { status } = spawnSync('apt-get', ['-y', '-qq', ...options, ...args], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+    env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
+  });
+  if (status !== 0) console.error(`apt-get ${args[0]} failed; tests that need it will fail`);
 }

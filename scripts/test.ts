@@ -14,7 +14,7 @@ if (filters.length === 0 && !runChecks()) {
   console.error('checks failed');
   process.exit(1);
 }
-await ensureTestTools();
+ensureTestTools();
 
 const vitest = await startVitest('test', filters, { watch: false, run: true });
 const tests = vitest.state
