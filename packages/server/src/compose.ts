@@ -319,6 +319,14 @@ async function compose(
     historyRetentionMs: config.historyDays * 24 * 3_600_000,
   });
 
+  function startBackups(cron: string) {
+    try {
+      return backups.startSchedule({ cron, keepDays: config.backupKeepDays }, clock, logger);
+    } catch (error) {
+      throw new ConfigError(`--backup-schedule: ${(error as Error).message}`);
+    }
+  }
+
   // Whatever a crash left is settled before anyone is let in.
   await databases.service.recover();
   await engine.reconcile(await databases.service.knownIds());
@@ -336,11 +344,7 @@ async function compose(
   jobs.start();
   releasers.push('jobs', () => jobs.close());
   if (config.backupSchedule !== undefined) {
-    const schedule = backups.startSchedule(
-      { cron: config.backupSchedule, keepDays: config.backupKeepDays },
-      clock,
-      logger,
-    );
+    const schedule = startBackups(config.backupSchedule);
     releasers.push('backup schedule', () => schedule.stop());
   }
 

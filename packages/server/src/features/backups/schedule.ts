@@ -6,7 +6,7 @@ import type { Logger } from '../../kernel/logger.ts';
 import type { BackupsService } from './service.ts';
 
 export interface BackupSchedule {
-  /** Five fields, UTC. */
+  /** Five fields, or six with seconds; UTC. One that is none throws. */
   cron: string;
   /** 0: for ever. */
   keepDays: number;
@@ -19,6 +19,7 @@ export function startSchedule(deps: {
   logger: Logger;
 }): { stop(): void } {
   const { service, schedule, clock, logger } = deps;
+  const keepMs = schedule.keepDays * 24 * 3_600_000;
   const cron = new Cron(
     schedule.cron,
     {
@@ -30,11 +31,7 @@ export function startSchedule(deps: {
     async () => {
       const started = await service.backUpAll('scheduled');
       const removed =
-        schedule.keepDays === 0
-          ? 0
-          : await service.deleteExpired(
-              new Date(clock.now().getTime() - schedule.keepDays * 24 * 3_600_000),
-            );
+        keepMs === 0 ? 0 : await service.deleteExpired(new Date(clock.now().getTime() - keepMs));
       logger.info({ started, removed }, 'scheduled backups');
     },
   );
