@@ -1,13 +1,14 @@
 // What the tests need besides npm packages: real clients, the sandbox and a browser, from Debian.
 // Root installs what is missing. An ordinary user gets the packages unpacked in a private directory,
-// with wrappers in its `bin/` that find the libraries there, put first on PATH.
+// with wrappers that find the libraries there, put first on PATH.
 import { spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, globSync, mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, globSync, mkdirSync, writeFileSync } from 'node:fs';
 import { basename, delimiter, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = resolve(fileURLToPath(import.meta.url), '../..');
 const privateRoot = join(root, 'node_modules/.cache/debian');
+const wrappers = join(privateRoot, 'wrappers');
 
 /** A file (or pattern) that the package brings → the package. */
 const packages: Record<string, string> = {
@@ -40,8 +41,7 @@ export function ensureTestTools(): void {
     else if (missing.some(([pattern]) => isMissing(join(privateRoot, pattern))))
       unpackPrivately(names);
   }
-  process.env.PATH = `${join(privateRoot, 'bin')}${delimiter}${process.env.PATH}`;
-  process.env.COPPICE_TEST_TOOLS = privateRoot;
+  process.env.PATH = `${wrappers}${delimiter}${process.env.PATH}`;
 }
 
 function installForAll(names: string[]): void {
@@ -70,15 +70,19 @@ function unpackPrivately(names: string[]): void {
 
 function writeWrappers(): void {
   const libraries = globSync(`${privateRoot}/{usr/,}lib/*-linux-gnu`).join(':');
-  mkdirSync(join(privateRoot, 'bin'), { recursive: true });
-  for (const program of programs.flatMap((pattern) => globSync(join(privateRoot, pattern)))) {
-    const wrapper = join(privateRoot, 'bin', basename(program));
-    writeFileSync(
-      wrapper,
-      `#!/bin/sh\nexport LD_LIBRARY_PATH='${libraries}'\nexec '${program}' "$@"\n`,
-    );
-    chmodSync(wrapper, 0o755);
-  }
+  const modules = join(privateRoot, 'usr/lib/python3/dist-packages');
+  mkdirSync(wrappers, { recursive: true });
+  const wrap = (name: string, program: string) => {
+    const lines = [
+      '#!/bin/sh',
+      `export LD_LIBRARY_PATH='${libraries}' PYTHONPATH='${modules}'`,
+      `exec '${program}' "$@"`,
+    ];
+    writeFileSync(join(wrappers, name), `${lines.join('\n')}\n`, { mode: 0o755 });
+  };
+  for (const program of programs.flatMap((pattern) => globSync(join(privateRoot, pattern))))
+    wrap(basename(program), program);
+  wrap('debian-python3', '/usr/bin/python3');
 }
 
 function aptGet(options: string[], ...args: string[]): void {
