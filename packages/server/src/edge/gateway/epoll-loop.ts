@@ -34,8 +34,18 @@ const reportMs = 200;
 const textsAReport = 50;
 /** Slower ones always are. */
 const slowMs = 50;
+/** Buffers for bytes that wait, kept for the next time. */
+const maxSpare = 64;
+const newBuffer = (length: number) => Buffer.allocUnsafeSlow(length);
 /** How long a client may take to read what is left for it. */
 const lastWordsMs = 30_000;
+
+interface Unsent {
+  /** Borrowed from the loop, which lends them again and again. */
+  buffer: Buffer;
+  from: number;
+  to: number;
+}
 
 /** One end of a connection: what is read here goes to `peer`. */
 class End {
@@ -44,7 +54,7 @@ class End {
   readonly isClient: boolean;
   peer!: End;
   /** Bytes for this end that its socket had no room for; its peer is not read meanwhile. */
-  unsent: Buffer | undefined;
+  unsent: Unsent | undefined;
   /** It takes no more bytes; what it said before is still to be read. */
   isDeaf = false;
   interest = 0;
@@ -132,7 +142,8 @@ function run(port: MessagePort, wakeFd: number, libc: Libc): void {
   const epoll = libc.epollCreate(closeOnExec);
   const ends = new Map<number, End>();
   const pairs = new Map<number, Pair>();
-  const bytes = Buffer.allocUnsafeSlow(bufferBytes);
+  const bytes = newBuffer(bufferBytes);
+  const spare: Buffer[] = [];
   const event = Buffer.alloc(epollEvent.bytes);
   const post = (message: FromLoop) => port.postMessage(message);
   const reports = new Reports(post);
@@ -181,9 +192,23 @@ function run(port: MessagePort, wakeFd: number, libc: Libc): void {
     if (sent === length) return;
     if (sent < 0 && !mayRetry()) deafen(peer);
     else {
-      peer.unsent = Buffer.from(source.subarray(Math.max(sent, 0), length));
+      keep(peer, source, Math.max(sent, 0), length);
       settleInterest(pair);
     }
+  }
+
+  /** This thread's garbage is collected late, since its event loop stands still: lend, do not make. */
+  function keep(end: End, source: Buffer, from: number, length: number): void {
+    const fits = length - from <= bufferBytes;
+    const buffer =
+      (fits ? spare.pop() : undefined) ?? newBuffer(Math.max(length - from, bufferBytes));
+    source.copy(buffer, 0, from, length);
+    end.unsent = { buffer, from: 0, to: length - from };
+  }
+  function drop(end: End): void {
+    const buffer = end.unsent?.buffer;
+    if (buffer?.length === bufferBytes && spare.length < maxSpare) spare.push(buffer);
+    end.unsent = undefined;
   }
 
   function readable(end: End): void {
@@ -196,14 +221,16 @@ function run(port: MessagePort, wakeFd: number, libc: Libc): void {
 
   function writable(end: End): void {
     const unsent = end.unsent!;
-    const sent = libc.send(end.fd, unsent, unsent.length, sendFlags);
+    const left = unsent.buffer.subarray(unsent.from, unsent.to);
+    const sent = libc.send(end.fd, left, left.length, sendFlags);
     if (sent < 0) {
       if (!mayRetry()) deafen(end);
       return;
     }
     end.pair.lastActiveMs = nowMs;
-    end.unsent = sent < unsent.length ? unsent.subarray(sent) : undefined;
-    if (end.unsent) return;
+    unsent.from += sent;
+    if (unsent.from < unsent.to) return;
+    drop(end);
     if (end.pair.endsAtMs > 0) finish(end.pair);
     else settleInterest(end.pair);
   }
@@ -213,7 +240,7 @@ function run(port: MessagePort, wakeFd: number, libc: Libc): void {
     if (end.isClient) finish(end.pair);
     else {
       end.isDeaf = true;
-      end.unsent = undefined;
+      drop(end);
       settleInterest(end.pair);
     }
   }
@@ -233,6 +260,7 @@ function run(port: MessagePort, wakeFd: number, libc: Libc): void {
     if (!isOpen(end)) return;
     ends.delete(end.fd);
     libc.close(end.fd);
+    drop(end);
   }
 
   function finish(pair: Pair, farewell?: Buffer): void {
