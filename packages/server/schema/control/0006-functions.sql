@@ -81,11 +81,14 @@ create table function_runs (
   created_at timestamptz(3) not null default now(),
   finished_at timestamptz(3),
   check ((status = 'running') = (result_json is null))
-);
+) with (fillfactor = 70); -- room for a run's end beside its beginning: no index is touched again
 create unique index on function_runs (function_id, idempotency_key) where idempotency_key is not null;
 create index on function_runs (function_id, number desc);
-create index on function_runs (owner) where status = 'running';
-create index on function_runs (created_at);
+create index on function_runs using brin (created_at);
+
+-- Processes that own runs. Each holds an advisory lock while it lives; the unfinished runs of one
+-- that is listed here without its lock have ended with it.
+create table function_run_owners (id text primary key);
 
 create function notify_function() returns trigger language plpgsql as $$
 begin

@@ -85,15 +85,17 @@ function createCgroup(files: Files): Cgroup {
       }
     },
     remove() {
-      for (const directory of directories) {
-        try {
-          rmdirSync(directory);
-        } catch {
-          // A process of it is still ending; the sweep of the next start removes it.
-        }
-      }
+      for (const directory of directories) removeGroup(directory);
     },
   };
+}
+
+function removeGroup(directory: string): void {
+  try {
+    rmdirSync(directory);
+  } catch {
+    // A process of it is still ending; the sweep of the next start removes it.
+  }
 }
 
 function version2(): Files | undefined {
@@ -143,14 +145,14 @@ function sweep(files: Files): void {
     try {
       for (const name of readdirSync(parent)) {
         const pid = /^coppice-(\d+)-\d+$/.exec(name)?.[1];
-        if (pid && !isAlive(Number(pid))) rmdirSync(join(parent, name));
+        if (pid && !isAlive(Number(pid))) removeGroup(join(parent, name));
       }
     } catch {
       // Not ours to clean.
     }
 }
 
-function isAlive(pid: number): boolean {
+export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
     return true;

@@ -2,8 +2,8 @@
 // a version's code serves that version only, stays warm while it is used, and ends when it idles.
 //
 // Invariants: never more than `maxSandboxes` processes; never more than `maxPerFunction` runs of
-// one function at a time; a run that cannot start waits in one queue, first come first served, for
-// at most `maxWaitMs`.
+// one function at a time, and never more than half of all for one tenant; a run that cannot start
+// waits, first come first served among those that could, for at most `maxWaitMs`.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Invocation, Outcome, Program, Sandbox } from './sandbox.ts';
@@ -23,6 +23,8 @@ export interface PoolOptions {
 }
 
 export interface Job {
+  /** Whose it is: one tenant cannot take all sandboxes. */
+  tenantId: string;
   functionId: string;
   versionId: string;
   memoryMb: number;
@@ -56,12 +58,12 @@ interface Warm {
 }
 
 interface Waiting {
-  functionId: string;
-  versionId: string;
+  job: Job;
   start(): void;
 }
 
-const maxWaiting = 1_000;
+const maxWaiting = 5_000;
+const maxWaitingPerFunction = 200;
 const settleWaitMs = 10;
 
 export function createPool(options: PoolOptions): Pool {
@@ -70,7 +72,9 @@ export function createPool(options: PoolOptions): Pool {
   /** Oldest first. */
   let idle: Warm[] = [];
   let queue: Waiting[] = [];
+  /** Runs by function and by tenant. */
   const running = new Map<string, number>();
+  const maxPerTenant = Math.max(1, Math.ceil(options.maxSandboxes / 2));
   /** By version: the sandbox that answered last, until it is known whether it can go on. */
   const settling = new Map<string, Promise<boolean>>();
   const ending = new Set<Promise<void>>();
@@ -110,36 +114,42 @@ export function createPool(options: PoolOptions): Pool {
     await Promise.all(booting);
   }
 
-  const mayStart = (functionId: string, versionId: string) =>
+  /** Places are never more than sandboxes: whoever has one finds an idle one to use or to end. */
+  const mayStart = ({ tenantId, functionId }: Job) =>
     (running.get(functionId) ?? 0) < options.maxPerFunction &&
-    (idle.some((warm) => warm.versionId === versionId) || runningTotal < options.maxSandboxes);
+    (running.get(tenantId) ?? 0) < maxPerTenant &&
+    runningTotal < options.maxSandboxes;
 
   function startWaiting(): void {
-    for (const waiting of queue)
-      if (mayStart(waiting.functionId, waiting.versionId)) waiting.start();
+    for (const waiting of queue) if (mayStart(waiting.job)) waiting.start();
   }
 
-  function enter(functionId: string): void {
-    running.set(functionId, (running.get(functionId) ?? 0) + 1);
+  function enter({ tenantId, functionId }: Job): void {
+    for (const id of [tenantId, functionId]) running.set(id, (running.get(id) ?? 0) + 1);
     runningTotal++;
   }
 
-  function leave(functionId: string): void {
-    const left = (running.get(functionId) ?? 1) - 1;
-    if (left > 0) running.set(functionId, left);
-    else running.delete(functionId);
+  function leave({ tenantId, functionId }: Job): void {
+    for (const id of [tenantId, functionId]) {
+      const left = (running.get(id) ?? 1) - 1;
+      if (left > 0) running.set(id, left);
+      else running.delete(id);
+    }
     runningTotal--;
     startWaiting();
   }
 
   /** Waits for a place among the running ones and takes it. */
-  function takePlace({ functionId, versionId }: Job): Promise<void> {
+  function takePlace(job: Job): Promise<void> {
     if (closed) throw new PoolExhausted('the service is stopping');
-    if (queue.length === 0 && mayStart(functionId, versionId)) {
-      enter(functionId);
+    // Nobody is passed over: whoever waits is kept from starting by a limit of its own.
+    if (mayStart(job)) {
+      enter(job);
       return Promise.resolve();
     }
-    if (queue.length >= maxWaiting) throw new PoolExhausted('too many runs are waiting');
+    const rivals = queue.filter((other) => other.job.functionId === job.functionId).length;
+    if (queue.length >= maxWaiting || rivals >= maxWaitingPerFunction)
+      throw new PoolExhausted('too many runs are waiting');
     return new Promise((resolve, reject) => {
       const remove = () => {
         queue = queue.filter((other) => other !== waiting);
@@ -150,11 +160,10 @@ export function createPool(options: PoolOptions): Pool {
         reject(new PoolExhausted('no sandbox became free in time'));
       }, options.maxWaitMs);
       const waiting: Waiting = {
-        functionId,
-        versionId,
+        job,
         start() {
           remove();
-          enter(functionId);
+          enter(job);
           resolve();
         },
       };
@@ -240,7 +249,7 @@ export function createPool(options: PoolOptions): Pool {
       } finally {
         void (async () => {
           if (sandbox) await giveBack(job, sandbox);
-          leave(job.functionId);
+          leave(job);
           fill().catch(() => {});
         })();
       }

@@ -82,7 +82,7 @@ describe('the pool', () => {
     sandbox = startTestRuntime({
       maxSandboxes: 4,
       maxPerFunction: 2,
-      maxWaitMs: 300,
+      maxWaitMs: 2_000,
       idleMs: 200,
       spares: 1,
     });
@@ -94,12 +94,21 @@ describe('the pool', () => {
 
   test('runs of one function at once are limited; who waits too long is turned away', async () => {
     const runs = Array.from({ length: 5 }, () =>
-      sandbox.run(slow, { name: 'slow', input: { ms: 800 } }),
+      sandbox.run(slow, { name: 'slow', input: { ms: 5_000 } }),
     );
     const settled = await Promise.allSettled(runs);
     const refused = settled.filter((run) => run.status === 'rejected');
     expect(refused).toHaveLength(3);
     for (const run of refused) expect(run.reason).toBeInstanceOf(PoolExhausted);
+  });
+
+  test('who waits for one function does not hold up another', async () => {
+    const busy = Promise.allSettled(
+      Array.from({ length: 4 }, () => sandbox.run(slow, { name: 'busy', input: { ms: 1_500 } })),
+    );
+    expect((await sandbox.run('export const handler = () => 1')).status).toBe('completed');
+    expect(sandbox.runtime.counts().waiting).toBeGreaterThan(0);
+    await busy;
   });
 
   test('who waits is served in turn', async () => {

@@ -8,16 +8,16 @@
 // On disk:
 //   <directory>/deno-<version>       the binary, where the installed one cannot be reached
 //   <directory>/bubblewrap/          bwrap, where it had to be downloaded
-//   <temporary directory>/coppice-functions-*/   loader.js, the seccomp filter, one directory a sandbox
+//   <temporary directory>/coppice-functions-<pid>-*/   loader.js, the seccomp filter, one directory a sandbox
 import { chmodSync, mkdirSync, mkdtempSync } from 'node:fs';
-import { rm, writeFile } from 'node:fs/promises';
+import { readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import type { Logger } from '../../kernel/logger.ts';
 import { findBubblewrap } from './bubblewrap.ts';
-import { findCgroups } from './cgroup.ts';
+import { findCgroups, isAlive } from './cgroup.ts';
 import { findDeno, isReachable, librariesOf, placeIn } from './deno-binary.ts';
 import { closedEgress, createEgress } from './egress.ts';
 import { createLauncher, type Jail, type Launcher } from './launcher.ts';
@@ -57,6 +57,7 @@ export interface Runtime {
 export type RuntimeMode = 'isolated' | 'unisolated' | 'off';
 
 export const defaultMemoryMb = 128;
+const workPrefix = 'coppice-functions-';
 /** Who bubblewrap runs as when the service is root. No user of a distribution has this number. */
 const sandboxUid = 29_990;
 
@@ -79,7 +80,8 @@ export function createRuntime(options: RuntimeOptions): Runtime {
   async function prepare(): Promise<Prepared> {
     const deno = findDeno();
     if (!deno) return off(`there is no Deno for ${process.platform} on ${process.arch}`);
-    workDirectory = mkdtempSync(join(tmpdir(), 'coppice-functions-'));
+    await sweepWorkDirectories();
+    workDirectory = mkdtempSync(join(tmpdir(), `${workPrefix}${process.pid}-`));
     chmodSync(workDirectory, 0o711);
     const loader = join(workDirectory, 'loader.js');
     const [bwrap] = await Promise.all([
@@ -206,6 +208,15 @@ export function createRuntime(options: RuntimeOptions): Runtime {
       if (workDirectory) await rm(workDirectory, { recursive: true, force: true });
     },
   };
+}
+
+/** Removes what services left that were killed. */
+async function sweepWorkDirectories(): Promise<void> {
+  for (const name of await readdir(tmpdir())) {
+    const pid = new RegExp(`^${workPrefix}(\\d+)-`).exec(name)?.[1];
+    if (pid === undefined || isAlive(Number(pid))) continue;
+    await rm(join(tmpdir(), name), { recursive: true, force: true }).catch(() => {});
+  }
 }
 
 async function buildLoader(file: string): Promise<void> {

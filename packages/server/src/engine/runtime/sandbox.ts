@@ -91,6 +91,8 @@ export function createSandbox(options: SandboxOptions): Sandbox {
   let pid: number | undefined;
   let current: Current | undefined;
   let timedOut = false;
+  /** Before the process is known by its number, only bubblewrap can be killed; then it follows. */
+  let killed = false;
   let strayFrames = 0;
   let settling: PromiseWithResolvers<boolean> | undefined;
 
@@ -98,7 +100,7 @@ export function createSandbox(options: SandboxOptions): Sandbox {
   launched.pid.then(
     (number) => {
       pid = number;
-      if (state === 'ended') kill();
+      if (killed) kill();
     },
     () => kill(),
   );
@@ -189,6 +191,7 @@ export function createSandbox(options: SandboxOptions): Sandbox {
   }
 
   function kill(): void {
+    killed = true;
     signal('SIGKILL');
     child.kill('SIGKILL');
   }

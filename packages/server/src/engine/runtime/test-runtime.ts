@@ -50,6 +50,7 @@ export function startTestRuntime(options: Partial<RuntimeOptions> = {}): TestRun
     const { allowlist = [], timeoutMs = 20_000, name = `f${++lastName}` } = given;
     const logs: string[] = [];
     const outcome = await runtime.run({
+      tenantId: `tenant of ${name}`,
       functionId: name,
       versionId: name,
       memoryMb: given.memoryMb ?? defaultMemoryMb,

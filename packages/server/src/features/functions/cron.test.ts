@@ -10,7 +10,7 @@ import { systemClock } from '../../kernel/clock.ts';
 import { createLogger } from '../../kernel/logger.ts';
 import { type CronLoop, createCronLoop } from './cron.ts';
 import { createRunOwner } from './run-owner.ts';
-import { deadOwners, finishRun } from './run-store.ts';
+import { deadOwners, failRunsOf, finishRun } from './run-store.ts';
 import type { Runs } from './runs.ts';
 import { nextTickAfter } from './schedule.ts';
 import type { CurrentFunction } from './store.ts';
@@ -68,7 +68,7 @@ function serve(owner: string): { loop: CronLoop; made: string[]; notes: string[]
     runScheduled: async (_databaseId, functionId, runId) => {
       made.push(functionId);
       if (functionId.startsWith('fn_slow')) return;
-      await finishRun(metastore, runId, { status: 'completed', resultJson: '1', logs: '' });
+      await finishRun(metastore.pool, runId, { status: 'completed', resultJson: '1', logs: '' });
     },
     note: (_runId, message) => void notes.push(message),
   };
@@ -123,17 +123,23 @@ test('the runs of a process that is gone are found, those of a living one are no
   const dying = createRunOwner({ id: 'dying', connection, logger });
   await living.start();
   await dying.start();
+  await metastore.query("insert into function_run_owners (id) values ('long gone')");
   for (const owner of ['living', 'dying', 'long gone'])
     await metastore.query(
       `insert into function_runs (id, function_id, version_id, trigger_type, status, run_as, owner)
        values ('run_' || $1::text, 'fn_x', 'ver_x', 'invoke', 'running', 'admin', $1)`,
       [owner],
     );
-  expect(await deadOwners(metastore, 'me')).toEqual(['long gone']);
+  expect(await deadOwners(metastore)).toEqual(['long gone']);
   await dying.stop();
   await expect
-    .poll(async () => (await deadOwners(metastore, 'me')).sort())
+    .poll(async () => (await deadOwners(metastore)).sort())
     .toEqual(['dying', 'long gone']);
+  expect(await failRunsOf(metastore, await deadOwners(metastore), '{}')).toBe(2);
+  const { rows } = await metastore.query(
+    "select owner from function_runs where status = 'running' and function_id = 'fn_x'",
+  );
+  expect(rows).toEqual([{ owner: 'living' }]);
   await living.stop();
 });
 

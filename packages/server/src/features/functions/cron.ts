@@ -93,7 +93,7 @@ export function createCronLoop(deps: CronDeps): CronLoop {
         return undefined;
       }
       const runId = newId('run');
-      await runStore.insertRun(tx, {
+      await runStore.insertRun(tx as unknown as runStore.Preparing, {
         id: runId,
         functionId: due.id,
         versionId: version.id,

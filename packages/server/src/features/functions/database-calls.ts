@@ -122,8 +122,9 @@ export function createDatabaseCalls(deps: DatabaseCallsDeps, run: DatabaseRun): 
     },
 
     async close() {
+      if (!used) return;
       ended.abort(new Error('the run has ended'));
-      if (run.bypassRls && used) await deps.roles.handOver(run.databaseId, run.runAs);
+      if (run.bypassRls) await deps.roles.handOver(run.databaseId, run.runAs);
     },
   };
 }

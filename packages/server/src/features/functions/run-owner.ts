@@ -32,6 +32,10 @@ export function createRunOwner(deps: {
     });
     await next.connect();
     await next.query('select pg_advisory_lock(hashtextextended($1, 8))', [deps.id]);
+    // Locked first: one that is listed and not locked is dead.
+    await next.query('insert into function_run_owners (id) values ($1) on conflict do nothing', [
+      deps.id,
+    ]);
     client = next;
     if (stopped) await next.end();
   }

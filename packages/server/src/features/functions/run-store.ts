@@ -1,4 +1,10 @@
+import type { QueryConfig, QueryResult } from 'pg';
 import type { Queryable } from '../../engine/metastore/metastore.ts';
+
+/** For the two statements of every run, which are worth preparing: a pool or a client of it. */
+export interface Preparing {
+  query(config: QueryConfig): Promise<QueryResult>;
+}
 
 export type RunStatus = 'running' | 'completed' | 'failed' | 'timed_out';
 
@@ -36,14 +42,15 @@ const runColumns = 'id, function_id, version_id, trigger_type, status, run_as, a
  * False if the function has a run of that idempotency key. It is not flushed to disk by itself: the
  * run's end is, and what is lost with the machine before that has had no answer.
  */
-export async function insertRun(db: Queryable, run: NewRun): Promise<boolean> {
-  const { rowCount } = await db.query(
-    `with later as (select set_config('synchronous_commit', 'off', true))
+export async function insertRun(db: Preparing, run: NewRun): Promise<boolean> {
+  const { rowCount } = await db.query({
+    name: 'function-run-insert',
+    text: `with later as (select set_config('synchronous_commit', 'off', true))
      insert into function_runs
        (id, function_id, version_id, trigger_type, status, run_as, owner, idempotency_key)
      select $1, $2, $3, $4, 'running', $5, $6, $7 from later
      on conflict (function_id, idempotency_key) where idempotency_key is not null do nothing`,
-    [
+    values: [
       run.id,
       run.functionId,
       run.versionId,
@@ -52,7 +59,7 @@ export async function insertRun(db: Queryable, run: NewRun): Promise<boolean> {
       run.owner,
       run.idempotencyKey,
     ],
-  );
+  });
   return rowCount === 1;
 }
 
@@ -63,15 +70,16 @@ export async function deleteRun(db: Queryable, id: string): Promise<void> {
 
 /** The one transition of a run. False if somebody else has ended it. */
 export async function finishRun(
-  db: Queryable,
+  db: Preparing,
   id: string,
   end: { status: RunStatus; resultJson: string; logs: string },
 ): Promise<boolean> {
-  const { rowCount } = await db.query(
-    `update function_runs set status = $2, result_json = $3, logs = $4, finished_at = now()
+  const { rowCount } = await db.query({
+    name: 'function-run-finish',
+    text: `update function_runs set status = $2, result_json = $3, logs = $4, finished_at = now()
       where id = $1 and status = 'running'`,
-    [id, end.status, end.resultJson, end.logs],
-  );
+    values: [id, end.status, end.resultJson, end.logs],
+  });
   return rowCount === 1;
 }
 
@@ -140,27 +148,27 @@ export async function findLogs(
   return rows[0]?.logs;
 }
 
-/** Owners of unfinished runs that no process holds the lock of any more; see run-owner.ts. */
-export async function deadOwners(db: Queryable, self: string): Promise<string[]> {
-  const { rows } = await db.query<{ owner: string }>(
-    `select owner from
-       (select distinct owner from function_runs where status = 'running' and owner <> $1) o
-      where pg_try_advisory_xact_lock(hashtextextended(owner, 8))`,
-    [self],
+/** Owners that no process holds the lock of any more. */
+export async function deadOwners(db: Queryable): Promise<string[]> {
+  const { rows } = await db.query<{ id: string }>(
+    `select id from (select id from function_run_owners) o
+      where pg_try_advisory_xact_lock(hashtextextended(id, 8))`,
   );
-  return rows.map(({ owner }) => owner);
+  return rows.map(({ id }) => id);
 }
 
+/** Ends the runs that these left, and forgets them. */
 export async function failRunsOf(
-  db: Queryable,
+  tx: Queryable,
   owners: readonly string[],
   resultJson: string,
 ): Promise<number> {
-  const { rowCount } = await db.query(
+  const { rowCount } = await tx.query(
     `update function_runs set status = 'failed', result_json = $2, finished_at = now()
       where owner = any ($1) and status = 'running'`,
     [owners, resultJson],
   );
+  await tx.query('delete from function_run_owners where id = any ($1)', [owners]);
   return rowCount ?? 0;
 }
 
@@ -205,17 +213,17 @@ export async function claimTick(
   return rowCount === 1;
 }
 
-/** The run of an earlier tick that is still going. */
+/** The run of the tick before, if it is still going. */
 export async function runningCronRun(
   tx: Queryable,
   functionId: string,
 ): Promise<string | undefined> {
-  const { rows } = await tx.query<{ id: string }>(
-    `select id from function_runs
-      where function_id = $1 and trigger_type = 'cron' and status = 'running' limit 1`,
+  const { rows } = await tx.query<{ id: string; status: RunStatus }>(
+    `select id, status from function_runs
+      where function_id = $1 and trigger_type = 'cron' order by number desc limit 1`,
     [functionId],
   );
-  return rows[0]?.id;
+  return rows[0]?.status === 'running' ? rows[0].id : undefined;
 }
 
 /** Keeps the newest `perFunction` runs and nothing older than `horizon`; keyed ones for a day. */

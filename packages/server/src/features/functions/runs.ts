@@ -74,7 +74,9 @@ export function createRuns(deps: RunsDeps) {
   let stopping = false;
 
   async function find(databaseId: string, functionId: string): Promise<store.CurrentFunction> {
-    const found = await current.load(functionId, () => store.findCurrent(metastore, functionId));
+    const found =
+      current.get(functionId) ??
+      (await current.load(functionId, () => store.findCurrent(metastore, functionId)));
     if (found?.version.database_id !== databaseId) throw notFound('function');
     return found;
   }
@@ -91,7 +93,7 @@ export function createRuns(deps: RunsDeps) {
       throw rateLimited('too many invocations of this function; try again later', waitSeconds);
 
     const runId = newId('run');
-    const inserted = await runStore.insertRun(metastore, {
+    const inserted = await runStore.insertRun(metastore.pool, {
       id: runId,
       functionId,
       versionId: version.id,
@@ -172,6 +174,7 @@ export function createRuns(deps: RunsDeps) {
     const saving = keepLogs(runId, log);
     try {
       return await deps.runtime.run({
+        tenantId: databaseId,
         functionId: version.function_id,
         versionId: version.id,
         memoryMb: version.memory_mb,
@@ -223,7 +226,7 @@ export function createRuns(deps: RunsDeps) {
     log: RunLog,
   ): Promise<RunResult> {
     const end = finalState(version, outcome, log);
-    const ended = await runStore.finishRun(metastore, runId, { ...end, logs: log.text() });
+    const ended = await runStore.finishRun(metastore.pool, runId, { ...end, logs: log.text() });
     const answer = {
       id: runId,
       version_id: version.id,
@@ -280,11 +283,13 @@ export function createRuns(deps: RunsDeps) {
 
     /** Ends what processes left behind that are no more. */
     async failAbandoned(): Promise<void> {
-      const owners = await runStore.deadOwners(metastore, deps.owner);
+      const owners = await runStore.deadOwners(metastore);
       if (owners.length === 0) return;
       const error = { name: 'ServiceEndedError', message: 'the service ended during the run' };
-      const count = await runStore.failRunsOf(metastore, owners, JSON.stringify({ error }));
-      logger.info({ count }, 'runs that a crash had cut off are marked as failed');
+      const count = await metastore.transaction((tx) =>
+        runStore.failRunsOf(tx, owners, JSON.stringify({ error })),
+      );
+      if (count > 0) logger.info({ count }, 'runs that a crash had cut off are marked as failed');
     },
 
     /** From now on a run that fails does so because the service stops. */

@@ -8,17 +8,10 @@ const push = Array.prototype.push;
 // biome-ignore format: a list of names
 const globalNames = [
   'Object', 'Function', 'Array', 'String', 'Number', 'Boolean', 'Symbol', 'BigInt', 'Date', 'RegExp',
-  'Promise', 'Map', 'Set', 'WeakMap', 'WeakSet', 'WeakRef', 'Proxy', 'Reflect', 'JSON', 'Math', 'Intl',
-  'Error', 'TypeError', 'RangeError', 'SyntaxError', 'ReferenceError', 'EvalError', 'URIError',
-  'AggregateError', 'ArrayBuffer', 'SharedArrayBuffer', 'DataView', 'Atomics', 'Uint8Array', 'Int8Array',
-  'Uint16Array', 'Int16Array', 'Uint32Array', 'Int32Array', 'Float32Array', 'Float64Array',
-  'BigInt64Array', 'BigUint64Array', 'Uint8ClampedArray', 'WebAssembly', 'Iterator', 'parseInt',
-  'parseFloat', 'isNaN', 'isFinite', 'decodeURIComponent', 'encodeURIComponent', 'decodeURI',
-  'encodeURI', 'eval', 'globalThis', 'URL', 'URLSearchParams', 'Headers', 'Request', 'Response', 'fetch',
-  'TextEncoder', 'TextDecoder', 'AbortController', 'AbortSignal', 'Blob', 'FormData', 'ReadableStream',
-  'WritableStream', 'TransformStream', 'crypto', 'Crypto', 'SubtleCrypto', 'console', 'setTimeout',
-  'setInterval', 'clearTimeout', 'clearInterval', 'queueMicrotask', 'structuredClone', 'atob', 'btoa',
-  'Buffer', 'Event', 'EventTarget',
+  'Promise', 'Map', 'Set', 'WeakMap', 'Proxy', 'Reflect', 'JSON', 'Math', 'Error', 'TypeError',
+  'ArrayBuffer', 'Uint8Array', 'parseInt', 'parseFloat', 'decodeURIComponent', 'encodeURIComponent',
+  'URL', 'URLSearchParams', 'Headers', 'Request', 'Response', 'fetch', 'crypto', 'console', 'Buffer',
+  'setTimeout', 'setInterval', 'queueMicrotask', 'structuredClone', 'atob', 'btoa',
 ];
 
 /** Tuned by many libraries, and of no consequence to anybody else. */
