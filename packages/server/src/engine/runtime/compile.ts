@@ -27,7 +27,7 @@ export async function compileBundle(
   moduleName: string,
   isTypeScript: boolean,
 ): Promise<CompiledBundle> {
-  const directory = await mkdtemp(join(tmpdir(), 'coppice-build-'));
+  const directory = await mkdtemp(join(tmpdir(), `coppice-build-${process.pid}-`));
   try {
     const kind = bundleKind(bytes);
     if (kind === 'module') return await compileModule(directory, bytes, isTypeScript);
