@@ -36,9 +36,12 @@ export class Answer {
 /** Ready JSON text as bytes, sent as it is. */
 export class JsonBytes {
   readonly bytes: Buffer | Readable;
+  /** Called when the last byte has left, or never will: then the memory may be used again. */
+  readonly release: (() => void) | undefined;
 
-  constructor(bytes: Buffer | Readable) {
+  constructor(bytes: Buffer | Readable, release?: () => void) {
     this.bytes = bytes;
+    this.release = release;
   }
 }
 

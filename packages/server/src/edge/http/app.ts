@@ -216,7 +216,7 @@ function send(reply: FastifyReply, result: unknown, successStatus: number): Fast
   reply.code(answer.status ?? successStatus);
   if (answer.body === undefined) return reply.send();
   reply.header('content-type', 'application/json');
-  return reply.send(
-    answer.body instanceof JsonBytes ? answer.body.bytes : JSON.stringify(answer.body),
-  );
+  if (!(answer.body instanceof JsonBytes)) return reply.send(JSON.stringify(answer.body));
+  if (answer.body.release) reply.raw.once('close', answer.body.release);
+  return reply.send(answer.body.bytes);
 }

@@ -2,13 +2,14 @@
 //
 //   connecting ──► ready ◄──► busy ──► closed
 //
-// At most one exchange runs at a time; it gets every message that concerns it until the server is
+// Exchanges run one after the other; each gets every message that concerns it until the server is
 // ready again. This file knows the protocol's frame only; what the messages mean is the
 // exchange's business (see collector.ts).
 import { connect, type Socket } from 'node:net';
 import { MessageReader } from './message-reader.ts';
 import {
   cancelRequest,
+  discardAll,
   query,
   startup,
   statement,
@@ -60,7 +61,9 @@ export class Backend {
   #onClosed: (() => void) | undefined;
   readonly #socket: Socket;
   readonly #path: string;
-  #exchange: Exchange | undefined;
+  /** The first one is running. */
+  readonly #exchanges: Exchange[] = [];
+  #cleaning: Promise<boolean> | undefined;
   #processId = 0;
   #secretKey = 0;
   #fatal: ServerError | undefined;
@@ -70,7 +73,7 @@ export class Backend {
     const reader = new MessageReader({
       limitBytes: messageLimitBytes,
       onMessage: (kind, bytes, start, end) => this.#message(kind, bytes, start, end),
-      onOversize: (kind, lengthBytes) => this.#exchange?.oversize(kind, lengthBytes),
+      onOversize: (kind, lengthBytes) => this.#exchanges[0]?.oversize(kind, lengthBytes),
     });
     const buffer = Buffer.allocUnsafe(readBufferBytes);
     this.#socket = connect({
@@ -119,24 +122,43 @@ export class Backend {
     this.#onClosed = listener;
   }
 
-  /** Sends `bytes` and hands the exchange everything up to the next ReadyForQuery. */
-  run(bytes: Buffer, exchange: Exchange): void {
-    if (this.#exchange) throw new Error('the session is busy');
-    this.resume(bytes, exchange);
+  /**
+   * Sends `bytes` and hands the exchange everything up to the next ReadyForQuery. With `clean`, the
+   * cleaning of the session goes in the same write: for statements that leave no transaction open,
+   * since it fails in one.
+   */
+  run(bytes: Buffer, exchange: Exchange, options: { clean?: boolean } = {}): void {
+    if (this.closed) {
+      exchange.lost(this.#fatal ?? new ConnectionLost());
+      return;
+    }
+    this.#exchanges.push(exchange);
+    this.#socket.write(options.clean ? Buffer.concat([bytes, this.#cleanBehind()]) : bytes);
   }
 
   /** Goes on with another exchange where the last one stopped short of ReadyForQuery (flush). */
-  resume(bytes: Buffer, exchange: Exchange): void {
-    if (this.closed) exchange.lost(this.#fatal ?? new ConnectionLost());
-    else {
-      this.#exchange = exchange;
-      this.#socket.write(bytes);
-    }
+  resume(bytes: Buffer, exchange: Exchange, options: { clean?: boolean } = {}): void {
+    this.#exchanges.shift();
+    this.run(bytes, exchange, options);
   }
 
   /** Sends more within the running exchange. */
   send(bytes: Buffer): void {
     if (!this.closed) this.#socket.write(bytes);
+  }
+
+  /** Makes the session as new; answers whether that worked. */
+  async clean(): Promise<boolean> {
+    const cleaning = this.#cleaning;
+    this.#cleaning = undefined;
+    if (cleaning) return cleaning;
+    try {
+      if (this.status !== 'I') await this.ask('rollback');
+      await this.#roundTrip(discardAll);
+      return true;
+    } catch {
+      return false;
+    }
   }
 
   /** Rows of one statement of our own, every value as text. */
@@ -171,6 +193,21 @@ export class Backend {
     this.#end();
   }
 
+  #cleanBehind(): Buffer {
+    this.#cleaning = new Promise((resolve) => {
+      let isClean = true;
+      this.#exchanges.push({
+        message(kind) {
+          if (kind === type.errorResponse) isClean = false;
+        },
+        oversize() {},
+        ready: () => resolve(isClean),
+        lost: () => resolve(false),
+      });
+    });
+    return discardAll;
+  }
+
   #roundTrip(bytes: Buffer): Promise<(string | null)[][]> {
     return new Promise((resolve, reject) => {
       const rows: (string | null)[][] = [];
@@ -191,9 +228,7 @@ export class Backend {
     switch (kind) {
       case type.readyForQuery: {
         this.status = String.fromCharCode(bytes[start]!) as TransactionStatus;
-        const exchange = this.#exchange;
-        this.#exchange = undefined;
-        exchange?.ready(this.status);
+        this.#exchanges.shift()?.ready(this.status);
         return;
       }
       case type.backendKeyData:
@@ -215,15 +250,14 @@ export class Backend {
         break;
       }
     }
-    this.#exchange?.message(kind, bytes, start, end);
+    this.#exchanges[0]?.message(kind, bytes, start, end);
   }
 
   #end(error?: Error): void {
     if (this.closed) return;
     this.closed = true;
-    const exchange = this.#exchange;
-    this.#exchange = undefined;
-    exchange?.lost(this.#fatal ?? new ConnectionLost(error));
+    const reason = this.#fatal ?? new ConnectionLost(error);
+    for (const exchange of this.#exchanges.splice(0)) exchange.lost(reason);
     this.#onClosed?.();
   }
 }

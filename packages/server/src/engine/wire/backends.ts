@@ -9,6 +9,7 @@
 import { connectAwake } from '../connect-awake.ts';
 import type { Engine, Lease } from '../engine.ts';
 import { Backend } from './backend.ts';
+import { createGuards, type Guard } from './guards.ts';
 import { type BuiltinTypes, loadBuiltinTypes } from './types.ts';
 
 export interface BackendsOptions {
@@ -20,18 +21,10 @@ export interface BackendsOptions {
   messageLimitBytes: number;
 }
 
-/** Why a call was stopped from outside. */
-export type StopReason = 'timeout' | 'client_gone';
-
 export interface Use {
   backend: Backend;
   builtins: BuiltinTypes;
-  /** A statement ended: the next one has its own time. */
-  restartClock(): void;
-  /** Set when it was stopped; its errors then mean nothing to the customer. */
-  stopped(): StopReason | undefined;
-  /** This session must not be used again. */
-  discard(): void;
+  guard: Guard;
   /** Sessions opened before now may have settings that no longer hold (ALTER ROLE … SET). */
   outdate(): void;
 }
@@ -49,8 +42,6 @@ export interface Backends {
 
 const connectTimeoutMs = 10_000;
 const cleanTimeoutMs = 5_000;
-/** After a cancel request, how long the server may take before the session is cut. */
-const cancelGraceMs = 3_000;
 const idleLimitMs = 10_000;
 /** Settings of roles and databases are read when a session starts. */
 const ageLimitMs = 60_000;
@@ -78,8 +69,8 @@ export function createBackends(
   options: BackendsOptions,
 ): Backends {
   const pools = new Map<string, Pool>();
-  const builtinsByVersion = new Map<string, Promise<BuiltinTypes>>();
-  const busy = new Set<Backend>();
+  const builtinsByVersion = new Map<string, BuiltinTypes>();
+  const guards = createGuards(options.statementTimeoutMs);
   const sweeper = setInterval(sweep, idleLimitMs / 2).unref();
   let isClosed = false;
 
@@ -209,17 +200,11 @@ export function createBackends(
   /** Makes the session as new and passes it on; closes it when that fails. */
   async function recycle(pool: Pool, entry: Entry, isDirty: boolean): Promise<void> {
     const { backend } = entry;
-    busy.delete(backend);
     if (isDirty || isClosed || !isUsable(pool, entry)) return backend.close();
     const deadline = setTimeout(() => backend.destroy(), cleanTimeoutMs);
-    try {
-      if (backend.status !== 'I') await backend.ask('rollback');
-      await backend.ask('discard all');
-    } catch {
-      return backend.close();
-    } finally {
-      clearTimeout(deadline);
-    }
+    const isClean = await backend.clean();
+    clearTimeout(deadline);
+    if (!isClean) return backend.close();
     if (isClosed || !isUsable(pool, entry)) return backend.close();
     const waiter = pool.waiters.shift();
     if (waiter?.role === entry.role) return waiter.serve(entry);
@@ -246,14 +231,10 @@ export function createBackends(
     killer.close();
   }
 
+  /** The same for all instances of a version, so asked once. */
   async function builtinsOf(backend: Backend): Promise<BuiltinTypes> {
-    const version = backend.serverVersion;
-    let builtins = builtinsByVersion.get(version);
-    if (!builtins) {
-      builtins = loadBuiltinTypes((sql) => backend.ask(sql));
-      builtinsByVersion.set(version, builtins);
-      builtins.catch(() => builtinsByVersion.delete(version));
-    }
+    const builtins = await loadBuiltinTypes((sql) => backend.ask(sql));
+    builtinsByVersion.set(backend.serverVersion, builtins);
     return builtins;
   }
 
@@ -265,48 +246,25 @@ export function createBackends(
         acquire(pool, held, role, settings, signal),
       );
       const { backend } = entry;
-      busy.add(backend);
-      let isDirty = false;
-      let stopReason: StopReason | undefined;
-      let cut: NodeJS.Timeout | undefined;
-      let clock: NodeJS.Timeout | undefined;
-      const stop = (reason: StopReason) => {
-        if (stopReason) return;
-        stopReason = reason;
-        backend.cancel();
-        cut = setTimeout(() => {
-          terminate(lease, backend)
-            .catch(() => {})
-            .finally(() => backend.destroy());
-        }, cancelGraceMs);
-      };
-      const onAbort = () => stop('client_gone');
-      const onLost = () => backend.destroy();
+      const guard = guards.watch({
+        backend,
+        signal,
+        terminate: () => terminate(lease, backend),
+      });
       try {
-        const builtins = await builtinsOf(backend);
-        signal?.addEventListener('abort', onAbort);
-        lease.signal.addEventListener('abort', onLost);
-        clock = setTimeout(() => stop('timeout'), options.statementTimeoutMs);
-        if (signal?.aborted) onAbort();
-        if (lease.signal.aborted) onLost();
+        const builtins =
+          builtinsByVersion.get(backend.serverVersion) ?? (await builtinsOf(backend));
         return await work({
           backend,
           builtins,
-          restartClock: () => clock?.refresh(),
-          stopped: () => stopReason,
-          discard: () => {
-            isDirty = true;
-          },
+          guard,
           outdate: () => {
             pool.generation++;
           },
         });
       } finally {
-        clearTimeout(clock);
-        clearTimeout(cut);
-        signal?.removeEventListener('abort', onAbort);
-        lease.signal.removeEventListener('abort', onLost);
-        recycle(pool, entry, isDirty).finally(() => lease.release());
+        guard.release();
+        recycle(pool, entry, guard.isDirty).finally(() => lease.release());
       }
     },
 
@@ -315,7 +273,7 @@ export function createBackends(
       clearInterval(sweeper);
       for (const pool of pools.values())
         for (const entry of [...pool.idle]) entry.backend.destroy();
-      for (const backend of busy) backend.destroy();
+      guards.close();
     },
   };
 }

@@ -2,7 +2,7 @@
 // text. Rows go from the wire's bytes to JSON's bytes as they arrive. Where a column's type has to
 // be looked up first, they are kept as they came and written once it is known.
 import type { Backend, Exchange, TransactionStatus } from './backend.ts';
-import { JsonWriter } from './json-writer.ts';
+import { type JsonText, JsonWriter } from './json-writer.ts';
 import { copyFail, sync, backend as type } from './messages.ts';
 import { readError, type ServerError } from './server-error.ts';
 import { type BuiltinTypes, builtinType, type ColumnType, isOpaque, lookUpTypes } from './types.ts';
@@ -120,7 +120,7 @@ export class Collector implements Exchange {
   }
 
   /** The answer's JSON. Looks up types in the session where it must, so call it before cleaning. */
-  async finish(): Promise<Buffer[]> {
+  async finish(): Promise<JsonText> {
     const out = this.#out;
     if (this.#hasRows) {
       if (!this.#shapes) await this.#writeKept();

@@ -13,6 +13,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { Backend } from './backend.ts';
 import { Collector, type Column, type Refusal, readColumns } from './collector.ts';
+import type { JsonText } from './json-writer.ts';
 import {
   bind,
   describePortal,
@@ -41,7 +42,7 @@ export interface SqlLimits {
 }
 
 export type SqlOutcome =
-  | { kind: 'answer'; json: Buffer[]; tags: readonly string[] }
+  | { kind: 'answer'; json: JsonText; tags: readonly string[] }
   /** `offset`: where in the text the failing statement starts, for its position. */
   | { kind: 'error'; error: ServerError; offset: number; tags: readonly string[] }
   | { kind: 'empty' }
@@ -57,6 +58,13 @@ interface Session {
 /** Any query takes the snapshot that fixes the transaction's mode. */
 const takeSnapshot = 'select 1';
 const beginReadOnly = `begin transaction read only; ${takeSnapshot}`;
+
+/**
+ * Single statements that neither open a transaction nor wait for more input. The session's cleaning
+ * is sent along with them: it costs no write of its own, and the answer does not wait for it.
+ */
+const leavesNothingOpen =
+  /^\s*(?:select|insert|update|delete|merge|values|table|with)\b[^;]*;?\s*$/i;
 
 /** Records come from row constructors, functions, subqueries and pg_stats: see `isOpaque`. */
 const mayReturnOpaque = /\(|pg_stat/i;
@@ -86,8 +94,10 @@ export async function executeSql(session: Session, request: SqlRequest): Promise
 const nulMessage = 'invalid byte sequence for encoding "UTF8": 0x00';
 
 async function runSimple(session: Session, text: string): Promise<SqlOutcome> {
+  const { backend } = session;
   const collector = newCollector(session, { isExtended: false });
-  session.backend.run(query(text), collector);
+  if (leavesNothingOpen.test(text)) backend.run(query(text), collector, { clean: true });
+  else backend.run(query(text), collector);
   return outcome(collector, 0);
 }
 
@@ -144,7 +154,8 @@ async function runDescribed(
     encodeParameter(value, described.parameterOids[index] ?? 0, session.builtins),
   );
   const collector = newCollector(session, { isExtended: true, wrappedColumns });
-  backend.resume(Buffer.concat([bind(values), describePortal, executePortal, sync]), collector);
+  const messages = Buffer.concat([bind(values), describePortal, executePortal, sync]);
+  backend.resume(messages, collector, { clean: !isInTransaction && leavesNothingOpen.test(text) });
   return outcome(collector, offset);
 }
 
@@ -226,7 +237,7 @@ async function outcome(collector: Collector, offset: number): Promise<SqlOutcome
   if (refusal) return { kind: 'refused', reason: refusal };
   if (error) return failure(error, offset, tags);
   if (collector.isEmpty) return { kind: 'empty' };
-  let json: Buffer[];
+  let json: JsonText;
   try {
     json = await collector.finish();
   } catch (lookupError) {
@@ -236,7 +247,7 @@ async function outcome(collector: Collector, offset: number): Promise<SqlOutcome
   }
   if (collector.refusal) return { kind: 'refused', reason: collector.refusal };
   // The customer may have asked for another client_encoding.
-  if (!json.every((chunk) => isUtf8(chunk))) return { kind: 'refused', reason: 'encoding' };
+  if (!json.chunks.every((chunk) => isUtf8(chunk))) return { kind: 'refused', reason: 'encoding' };
   return { kind: 'answer', json, tags };
 }
 

@@ -2,6 +2,10 @@
 // UTF-8 bytes Postgres sent and leave escaped as `to_json` escapes them; nothing becomes a
 // JavaScript string on the way.
 
+/** Chunks of the full size that can be written again: a large answer then costs no new memory. */
+const spareChunks: Buffer[] = [];
+const spareLimit = 32;
+
 const firstChunkBytes = 2 * 1024;
 const secondChunkBytes = 64 * 1024;
 const chunkBytes = 1024 * 1024;
@@ -24,7 +28,7 @@ const hex = Buffer.from('0123456789abcdef');
 export class JsonWriter {
   #chunks: Buffer[] = [];
   #fullBytes = 0;
-  #chunk = Buffer.allocUnsafe(firstChunkBytes);
+  #chunk: Buffer = Buffer.allocUnsafe(firstChunkBytes);
   #at = 0;
 
   get byteLength(): number {
@@ -33,14 +37,16 @@ export class JsonWriter {
 
   /** Forgets everything written. */
   reset(): void {
+    giveBack(this.#chunks);
     this.#chunks = [];
     this.#fullBytes = 0;
     this.#at = 0;
   }
 
   /** The text written so far. The writer must not be used again. */
-  take(): Buffer[] {
-    return [...this.#chunks, this.#chunk.subarray(0, this.#at)];
+  take(): JsonText {
+    const chunks = [...this.#chunks, this.#chunk.subarray(0, this.#at)];
+    return new JsonText(chunks, this.byteLength);
   }
 
   byte(value: number): void {
@@ -124,9 +130,35 @@ export class JsonWriter {
       this.#chunk.length < secondChunkBytes && this.#fullBytes < secondChunkBytes
         ? secondChunkBytes
         : chunkBytes;
-    this.#chunk = Buffer.allocUnsafe(Math.max(bytes, size));
+    this.#chunk =
+      (size === chunkBytes && bytes <= chunkBytes ? spareChunks.pop() : undefined) ??
+      Buffer.allocUnsafe(Math.max(bytes, size));
     this.#at = 0;
   }
+}
+
+/** Finished JSON, in pieces. */
+export class JsonText {
+  readonly chunks: readonly Buffer[];
+  readonly byteLength: number;
+  #isReleased = false;
+
+  constructor(chunks: readonly Buffer[], byteLength: number) {
+    this.chunks = chunks;
+    this.byteLength = byteLength;
+  }
+
+  /** Nobody reads the chunks any more: they may hold other text from now on. */
+  release(): void {
+    if (!this.#isReleased) giveBack(this.chunks);
+    this.#isReleased = true;
+  }
+}
+
+function giveBack(chunks: readonly Buffer[]): void {
+  for (const { buffer, byteLength } of chunks)
+    if (byteLength > 0 && buffer.byteLength === chunkBytes && spareChunks.length < spareLimit)
+      spareChunks.push(Buffer.from(buffer, 0, chunkBytes));
 }
 
 function writeEscape(chunk: Buffer, start: number, byte: number, mark: number): number {

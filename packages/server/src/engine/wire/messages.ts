@@ -98,6 +98,9 @@ export const terminate = fixed('X', '');
 export const statement = (text: string, params: readonly (string | null)[] = []): Buffer =>
   Buffer.concat([parse(text), bind(params), execute]);
 
+/** Brings a session back to how it started, outside transactions only. */
+export const discardAll = query('discard all');
+
 export const copyFail = (reason: string): Buffer => withText(0x66, reason);
 
 function withText(type: number, text: string): Buffer {

@@ -59,15 +59,16 @@ export function createMigrationsService(deps: {
         },
         { text: 'commit' },
       ],
-      use.restartClock,
+      () => use.guard.restartClock(),
     );
-    if (use.stopped() === 'timeout') throw timedOut();
-    if (use.stopped() === 'client_gone') throw badRequest('the client went away');
+    if (use.guard.stopReason === 'timeout') throw timedOut();
+    if (use.guard.stopReason === 'client_gone') throw badRequest('the client went away');
     if (outcome.kind === 'copy')
       throw unprocessable('COPY FROM STDIN and COPY TO STDOUT cannot be used in a migration');
     if (outcome.kind === 'error') {
       const failed = statements[outcome.index];
-      if (!failed && outcome.error.code === uniqueViolation)
+      const isRecord = outcome.index === statements.length + 1;
+      if (isRecord && outcome.error.code === uniqueViolation)
         throw conflict(`migration ${name} is applied already`);
       throw refused(outcome.error, sql, failed?.start ?? 0);
     }
@@ -90,7 +91,7 @@ export function createMigrationsService(deps: {
         try {
           await backends.use(databaseId, { role: 'admin', signal }, async (use) => {
             // Whatever the migration set: its session is not worth cleaning.
-            use.discard();
+            use.guard.isDirty = true;
             if (/\balter\s+(?:role|user|group|database)\b/i.test(migration.sql)) use.outdate();
             await apply(use, migration, checksum, secret);
           });

@@ -10,14 +10,14 @@ import { createObservabilityService } from './service.ts';
 export type { Recorder } from './recorder.ts';
 
 /** Made before everything that records. */
-export function createQueryRecorder(): { recorder: Recorder; close(): Promise<void> } {
+export function createQueryRecorder(): { recorder: Recorder; close(): void } {
   const normalizer = createNormalizer();
   const recorder = createRecorder(normalizer);
   return {
     recorder,
-    async close() {
+    close() {
       recorder.close();
-      await normalizer.close();
+      normalizer.close();
     },
   };
 }

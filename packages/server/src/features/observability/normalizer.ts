@@ -1,13 +1,14 @@
 // Queries without their constants. `mask` is a cheap first cut that runs for every new text; what
 // it makes equal goes once through Postgres's own parser, off the calls' way.
-import { Worker } from 'node:worker_threads';
+import { type ChildProcess, fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
 
 export interface Normalizer {
   /** Answers later, and null if the parser cannot read it. */
   normalize(text: string, done: (normalized: string | null) => void): void;
   /** Resolves when everything asked for so far has been answered. */
   settled(): Promise<void>;
-  close(): Promise<void>;
+  close(): void;
 }
 
 const quoted = /'(?:[^']|'')*'|\$([A-Za-z_]\w*)?\$[\s\S]*?\$\1\$/g;
@@ -23,18 +24,29 @@ export const maskQuoted = (text: string) => text.replace(quoted, '?').replace(/\
 
 const batchLimit = 64;
 const backlogLimit = 2_000;
+const childPath = fileURLToPath(new URL('normalizer-child.ts', import.meta.url));
+/** Optimising the parser's huge functions would take a gigabyte, for a moment. */
+const childFlags = ['--liftoff-only', '--max-old-space-size=64'];
+/** The parser's process has tens of megabytes; it goes when new queries stop coming. */
+const idleLimitMs = 30_000;
 
 export function createNormalizer(): Normalizer {
   const backlog: { text: string; done: (normalized: string | null) => void }[] = [];
-  let worker: Worker | undefined;
+  let child: ChildProcess | undefined;
   let inFlight: typeof backlog = [];
   const waiting: (() => void)[] = [];
+  let idleTimer: NodeJS.Timeout | undefined;
   let isClosed = false;
 
   function next(): void {
-    if (inFlight.length > 0 || backlog.length === 0 || isClosed) return;
+    if (inFlight.length > 0 || isClosed) return;
+    clearTimeout(idleTimer);
+    if (backlog.length === 0) {
+      idleTimer = setTimeout(stop, idleLimitMs).unref();
+      return;
+    }
     inFlight = backlog.splice(0, batchLimit);
-    start().postMessage(inFlight.map(({ text }) => text));
+    start().send(inFlight.map(({ text }) => text));
   }
 
   function answer(results: (string | null)[]): void {
@@ -45,20 +57,26 @@ export function createNormalizer(): Normalizer {
     if (inFlight.length === 0) for (const resolve of waiting.splice(0)) resolve();
   }
 
-  function start(): Worker {
-    if (worker) return worker;
-    const started = new Worker(new URL('normalizer-worker.ts', import.meta.url), {
-      resourceLimits: { maxOldGenerationSizeMb: 128 },
-    });
-    worker = started;
+  function start(): ChildProcess {
+    if (child) return child;
+    const started = fork(childPath, { execArgv: childFlags, env: {}, stdio: 'ignore' });
+    child = started;
     started.unref();
-    started.on('message', answer);
+    started.channel?.unref();
+    started.on('message', (results) => answer(results as (string | null)[]));
     started.on('error', () => {});
     started.on('exit', () => {
-      if (worker === started) worker = undefined;
+      if (child !== started) return;
+      child = undefined;
       answer([]);
     });
     return started;
+  }
+
+  function stop(): void {
+    const stopped = child;
+    child = undefined;
+    stopped?.kill('SIGKILL');
   }
 
   return {
@@ -70,9 +88,10 @@ export function createNormalizer(): Normalizer {
     async settled() {
       if (inFlight.length > 0) await new Promise<void>((resolve) => waiting.push(resolve));
     },
-    async close() {
+    close() {
       isClosed = true;
-      await worker?.terminate();
+      clearTimeout(idleTimer);
+      stop();
     },
   };
 }

@@ -1,6 +1,9 @@
 import type { Queryable } from '../../engine/metastore/metastore.ts';
 
-/** The answer's JSON, made by Postgres in one pass over its catalogue. */
+/**
+ * The answer's JSON, made by Postgres in one pass over its catalogue. Types in `public` are named as
+ * the customer names them; the session itself has an empty search_path.
+ */
 export async function describeSchema(db: Queryable): Promise<string> {
   const { rows } = await db.query<{ json: string }>(
     `with relations as materialized (
@@ -13,7 +16,7 @@ export async function describeSchema(db: Queryable): Promise<string> {
        select r.nspname, r.relname,
               coalesce(json_agg(json_build_object(
                   'name', a.attname,
-                  'type', format_type(a.atttypid, a.atttypmod),
+                  'type', regexp_replace(format_type(a.atttypid, a.atttypmod), '^public.', ''),
                   'nullable', not (a.attnotnull or t.typtype = 'd' and t.typnotnull)
                 ) order by a.attnum) filter (where a.attnum is not null), '[]') as columns
          from relations r

@@ -3,6 +3,7 @@ import { Readable } from 'node:stream';
 import { ConnectionLost } from '../../engine/wire/backend.ts';
 import { type Backends, QueueTimeout, type Use } from '../../engine/wire/backends.ts';
 import { executeSql, type SqlOutcome } from '../../engine/wire/execute.ts';
+import type { JsonText } from '../../engine/wire/json-writer.ts';
 import { ServerError } from '../../engine/wire/server-error.ts';
 import {
   type AppError,
@@ -58,19 +59,19 @@ export function createSqlService(deps: {
 
   async function run(use: Use, call: SqlCall): Promise<SqlOutcome> {
     const { text, params, readOnly } = call;
-    if (leavesTraces.test(text)) use.discard();
+    if (leavesTraces.test(text)) use.guard.isDirty = true;
     const outcome = await executeSql(
       {
         backend: use.backend,
         builtins: use.builtins,
         limits: { resultBytes: limits.resultBytes },
-        onStatement: use.restartClock,
+        onStatement: () => use.guard.restartClock(),
       },
       { text, readOnly, ...(params ? { params } : {}) },
     );
     if ('tags' in outcome && outcome.tags.some((tag) => alteringTags.has(tag))) use.outdate();
     else if (altersDefaults.test(text)) use.outdate();
-    const stopped = use.stopped();
+    const stopped = use.guard.stopReason;
     if (stopped === 'timeout') throw timedOut();
     if (stopped === 'client_gone') throw badRequest('the client went away');
     return outcome;
@@ -128,7 +129,7 @@ export function createSqlService(deps: {
 
   /** A session that had to be cut looks lost; say why it was. */
   function rethrow(error: unknown, use: Use): never {
-    throw use.stopped() === 'timeout' ? timedOut() : error;
+    throw use.guard.stopReason === 'timeout' ? timedOut() : error;
   }
 }
 
@@ -152,13 +153,13 @@ const refusals: Record<
   encoding: () => 'the result is not UTF-8: leave client_encoding as it is',
 };
 
-function toBytes(chunks: Buffer[]): JsonBytes {
-  const [only] = chunks;
-  if (only && chunks.length === 1) return new JsonBytes(only);
-  const total = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
-  return new JsonBytes(
-    total <= wholeAnswerBytes
-      ? Buffer.concat(chunks, total)
-      : Readable.from(chunks, { objectMode: false }),
-  );
+function toBytes(json: JsonText): JsonBytes {
+  const { chunks, byteLength } = json;
+  if (chunks.length === 1) return new JsonBytes(chunks[0]!);
+  if (byteLength <= wholeAnswerBytes) {
+    const whole = Buffer.concat(chunks, byteLength);
+    json.release();
+    return new JsonBytes(whole);
+  }
+  return new JsonBytes(Readable.from(chunks, { objectMode: false }), () => json.release());
 }
