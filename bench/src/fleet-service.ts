@@ -30,7 +30,7 @@ export async function startFleetService(
       ...['--requests-per-second', '1000000', '--request-burst', '1000000'],
       ...['--anonymous-database-limit', '100000', '--max-running', '1000'],
       // As it is by default, not as tests have it.
-      ...['--pool-size', '16', '--log-level', 'error'],
+      ...['--pool-size', '24', '--log-level', 'error'],
       ...flags,
     ],
   });

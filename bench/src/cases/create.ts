@@ -19,7 +19,7 @@ export const create: BenchCase = {
     const rows: Row[] = [];
     try {
       await peer.connect();
-      await untilMetric(fleet, 'databases_pooled', (n) => n === 16);
+      await untilMetric(fleet, 'databases_pooled', (n) => n === 24);
       const rounds = context.quick ? 5 : 60;
       const result = await alternate(
         {
@@ -64,7 +64,7 @@ export const create: BenchCase = {
         target: { of: 'failures', value: failures, atMost: 0 },
       });
 
-      await untilMetric(fleet, 'databases_pooled', (n) => n === 16);
+      await untilMetric(fleet, 'databases_pooled', (n) => n === 24);
       const firstRows: number[] = [];
       for (let round = 0; round < (context.quick ? 3 : 30); round++) {
         context.progress(`first row ${round}`);

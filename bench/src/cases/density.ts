@@ -61,7 +61,7 @@ async function manyAsleep(
   for (const database of databases) early.push(await wakeMs(database));
   await fleet.http.request('GET', '/customer/databases');
   await untilMetric(fleet, 'databases_awake', (n) => n === 0);
-  await untilMetric(fleet, 'databases_pooled', (n) => n === 16);
+  await untilMetric(fleet, 'databases_pooled', (n) => n === 24);
   const memoryBefore = memoryMb(fleet.service.pid);
   const usedBefore = await usedBytes?.();
 
@@ -76,7 +76,7 @@ async function manyAsleep(
       }),
     ),
   );
-  await untilMetric(fleet, 'databases_pooled', (n) => n === 16);
+  await untilMetric(fleet, 'databases_pooled', (n) => n === 24);
   const made = count - wakes;
   const diskMb =
     usedBytes && usedBefore !== undefined ? ((await usedBytes()) - usedBefore) / made / 1e6 : NaN;

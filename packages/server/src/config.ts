@@ -118,7 +118,7 @@ export const settings = {
   ),
   idleSeconds: number(300, 'Seconds without use after which a database goes to sleep', { min: 1 }),
   maxRunning: number(200, 'Databases awake at once; the one idle longest makes room', { min: 1 }),
-  poolSize: number(16, 'Databases prepared in advance, so that making one takes no time'),
+  poolSize: number(24, 'Databases prepared in advance, so that making one takes no time'),
   instanceConnections: number(60, 'Connections a database takes at once', { min: 10, max: 1000 }),
   instanceSharedBuffersMb: number(16, 'Shared buffers of a database in MiB', {
     min: 1,

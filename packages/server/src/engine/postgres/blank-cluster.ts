@@ -8,6 +8,7 @@ import type { Logger } from '../../kernel/logger.ts';
 import type { Binaries } from './binaries.ts';
 import { type Owners, serviceUserName } from './owners.ts';
 import { ownWorkingDirectory } from './postmaster.ts';
+import { syncFilesystem } from './sync-filesystem.ts';
 import type { TreeWorker } from './tree-worker.ts';
 
 const run = promisify(execFile);
@@ -38,6 +39,7 @@ export async function blankCluster(deps: {
     await writeFile(join(data, 'postgresql.conf'), '', { mode: 0o600 });
     await writeFile(join(data, 'pg_hba.conf'), access.hba, { mode: 0o600 });
     await writeFile(join(data, 'pg_ident.conf'), access.ident, { mode: 0o600 });
+    await syncFilesystem(data);
     await rename(data, target);
   } catch (error) {
     // Another service that shares the cache may have been faster.

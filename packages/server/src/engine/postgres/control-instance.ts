@@ -5,10 +5,12 @@ import { join } from 'node:path';
 import type pg from 'pg';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Owner } from './fleet.ts';
+import { sync } from './instance-record.ts';
 import { clearLeftovers } from './orphans.ts';
 import type { PostgresHost } from './postgres-host.ts';
 import { type Postmaster, socketPort, startPostmaster } from './postmaster.ts';
 import { controlSettings } from './server-settings.ts';
+import { syncFilesystem } from './sync-filesystem.ts';
 
 export interface ControlInstance {
   readonly connection: pg.ClientConfig;
@@ -79,7 +81,9 @@ async function prepare(host: PostgresHost, data: string): Promise<Owner | undefi
     await mkdir(layout.control, { recursive: true });
     const owner = owners.allocate();
     await trees.copy(await host.blankCluster(), draft, { owner });
+    await syncFilesystem(draft);
     await rename(draft, data);
+    await sync(layout.control);
     return owner;
   }
   const { uid, gid } = await lstat(data);

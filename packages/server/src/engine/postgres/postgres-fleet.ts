@@ -9,7 +9,8 @@ import type { Lease } from '../engine.ts';
 import { type DatabaseSteps, loadDatabaseSteps } from './database-steps.ts';
 import type { Draft, Fleet, FleetHooks, RunningDraft } from './fleet.ts';
 import { createGate } from './gate.ts';
-import { readRecord, syncDirectory, writeFirstRecord, writeRecord } from './instance-record.ts';
+import { readRecord, sync, writeFirstRecord, writeRecord } from './instance-record.ts';
+import { createLaterSyncs } from './later-syncs.ts';
 import { finish, launchInstance, ownerOf } from './launch.ts';
 import { pathsIn } from './layout.ts';
 import { createPool } from './pool.ts';
@@ -68,9 +69,13 @@ export async function openFleet(deps: {
   // More at a time would only make each of them slower.
   const launches = createGate(Math.max(4, availableParallelism() * 2));
   const pathsOf = (id: string) => pathsIn(join(layout.instances, id));
+  const syncs = createLaterSyncs(logger);
   const supervisor = createSupervisor({
     launch: (id) =>
-      launches.pass(() => launchInstance({ host, steps, hooks, settings }, id, pathsOf(id))),
+      launches.pass(async () => {
+        await syncs.filesOf(pathsOf(id).root);
+        return launchInstance({ host, steps, hooks, settings }, id, pathsOf(id));
+      }),
     hooks,
     logger,
     idleMs: options.idleSeconds * 1_000,
@@ -79,15 +84,10 @@ export async function openFleet(deps: {
   const postmasters = new WeakMap<RunningDraft, Postmaster>();
 
   /** The draft's directory is the instance from here on, whatever happens. */
-  async function install(draft: Draft, id: string, sync = async () => {}): Promise<void> {
+  async function install(draft: Draft, id: string): Promise<void> {
     const { root } = pathsOf(id);
     if (await lstat(root).catch(() => null)) throw new Error(`there is an instance ${id} already`);
-    try {
-      await rename(draft.paths.root, root);
-    } finally {
-      await sync();
-    }
-    await syncDirectory(layout.instances);
+    await rename(draft.paths.root, root);
   }
 
   async function discard(root: string): Promise<void> {
@@ -128,15 +128,16 @@ export async function openFleet(deps: {
     },
 
     async create(id, adminVerifier) {
-      const draft = await pool.take();
+      const { draft, isSynced } = await pool.take();
       try {
-        const sync = await writeFirstRecord(draft.paths.root, {
+        await writeFirstRecord(draft.paths.root, {
           template: template.fingerprint,
           steps: steps.fingerprint,
           adminVerifier,
         });
-        await install(draft, id, sync);
+        await install(draft, id);
         await hooks.onCreate?.(id);
+        syncs.add(pathsOf(id).root, isSynced);
       } catch (error) {
         await discard(draft.paths.root);
         await discard(pathsOf(id).root);
@@ -202,6 +203,7 @@ export async function openFleet(deps: {
           finish(client, root, record, steps),
         );
       await install(draft, id);
+      await sync(layout.instances);
       if (postmaster) supervisor.enter(id, postmaster);
     },
 
@@ -222,7 +224,7 @@ export async function openFleet(deps: {
     async close() {
       const pooled = pool.close();
       await supervisor.close();
-      await pooled;
+      await Promise.all([pooled, syncs.settled()]);
     },
   };
 }

@@ -49,8 +49,8 @@ export class PostmasterFailed extends Error {
 
 export const socketPort = 5432;
 const logLines = 40;
-const fastStopMs = 8_000;
-const immediateStopMs = 3_000;
+const fastStopMs = 6_000;
+const immediateStopMs = 2_000;
 
 /** Its data directory, as a postmaster itself is to name it. */
 export const ownWorkingDirectory = (data: string) =>
@@ -66,7 +66,7 @@ export async function startPostmaster(options: PostmasterOptions): Promise<Postm
     // Its own session: Ctrl-C in a terminal is for the service, which then stops its servers.
     detached: true,
     stdio: ['ignore', 'ignore', 'pipe'],
-    env: { LC_ALL: 'C', PGTZ: 'UTC', PATH: '/usr/local/bin:/usr/bin:/bin' },
+    env: { LC_ALL: 'C', PATH: '/usr/local/bin:/usr/bin:/bin' },
     ...(owner ?? {}),
   });
   const exited = watch(child);

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { lstat, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from '../../kernel/logger.ts';
-import { readRecord, syncDirectory } from './instance-record.ts';
+import { readRecord, sync } from './instance-record.ts';
 import { pathsIn } from './layout.ts';
 import type { PostgresHost } from './postgres-host.ts';
 
@@ -63,7 +63,7 @@ export async function reconcileInstances(
     if (untouched) void trees.remove(trash).catch(() => {});
     else await utimes(trash, new Date(), new Date());
   }
-  await syncDirectory(layout.instances);
+  await sync(layout.instances);
   const missing = [...known].filter((id) => !found.has(id));
   if (missing.length > 0)
     logger.error({ databases: missing }, 'databases without a directory: their data is missing');

@@ -10,6 +10,7 @@ import type { PostgresHost } from './postgres-host.ts';
 import { startPostmaster } from './postmaster.ts';
 import { type InstanceLimits, instanceSettings } from './server-settings.ts';
 import { asSuperuser } from './superuser.ts';
+import { syncFilesystem } from './sync-filesystem.ts';
 
 export interface Template {
   readonly fingerprint: string;
@@ -51,6 +52,7 @@ export async function ensureTemplate(deps: TemplateDeps): Promise<Template> {
     if (await isThere(cached))
       await host.trees.copy(cached, join(draft, 'data'), { owner: undefined, link: true });
     else await build(deps, blank, join(draft, 'data'), cached);
+    await syncFilesystem(draft);
     await rename(draft, join(host.layout.templates, fingerprint));
   } finally {
     await rm(draft, { recursive: true, force: true });

@@ -1,5 +1,6 @@
-// The thread that copies and removes trees, so that a thousand file operations in a row neither
-// block the service nor fill its thread pool. What someone waits for goes before background work.
+// The threads that copy and remove trees, so that a thousand file operations in a row neither block
+// the service nor fill its thread pool. What someone waits for goes before background work, which
+// has one thread at most.
 import { isMainThread, parentPort, Worker } from 'node:worker_threads';
 import { type CopyTreeOptions, copyTree, giveTree, measureTree, removeTree } from './copy-tree.ts';
 import type { Owner } from './fleet.ts';
@@ -26,51 +27,64 @@ export interface TreeWorker {
 
 interface Pending {
   job: Job;
+  urgency: Urgency;
   resolve(value: number): void;
   reject(error: Error): void;
 }
 
+interface Thread {
+  worker: Worker | undefined;
+  current: Pending | undefined;
+}
+
+const threadCount = 2;
+
 export function createTreeWorker(): TreeWorker {
   const queues: Record<Urgency, Pending[]> = { foreground: [], background: [] };
-  let worker: Worker | undefined;
-  let current: Pending | undefined;
+  const threads: Thread[] = Array.from({ length: threadCount }, () => ({
+    worker: undefined,
+    current: undefined,
+  }));
   let closed = false;
 
-  function start(): Worker {
-    const started = new Worker(new URL(import.meta.url), { name: 'trees' });
-    started.on('message', (outcome: Outcome) => {
-      const done = current;
-      current = undefined;
-      started.unref();
+  function start(thread: Thread): Worker {
+    const worker = new Worker(new URL(import.meta.url), { name: 'trees' });
+    worker.on('message', (outcome: Outcome) => {
+      const done = thread.current;
+      thread.current = undefined;
+      worker.unref();
       if ('value' in outcome) done?.resolve(outcome.value);
       else done?.reject(Object.assign(new Error(outcome.failure.message), outcome.failure));
       next();
     });
-    started.on('error', fail);
-    return started;
-  }
-
-  function fail(error: unknown): void {
-    const done = current;
-    current = undefined;
-    worker = undefined;
-    done?.reject(error as Error);
-    if (!closed) next();
+    worker.on('error', (error) => {
+      const done = thread.current;
+      thread.current = undefined;
+      thread.worker = undefined;
+      done?.reject(error as Error);
+      next();
+    });
+    return worker;
   }
 
   function next(): void {
-    if (current || closed) return;
-    current = queues.foreground.shift() ?? queues.background.shift();
-    if (!current) return;
-    worker ??= start();
-    worker.ref();
-    worker.postMessage(current.job);
+    for (const thread of threads) {
+      if (thread.current || closed) continue;
+      const inBackground = threads.some(({ current }) => current?.urgency === 'background');
+      const pending =
+        queues.foreground.shift() ?? (inBackground ? undefined : queues.background.shift());
+      if (!pending) return;
+      thread.current = pending;
+      thread.worker ??= start(thread);
+      thread.worker.ref();
+      thread.worker.postMessage(pending.job);
+    }
   }
 
   function submit(job: Job, urgency: Urgency): Promise<number> {
-    if (closed) return Promise.reject(new Error('the tree worker is closed'));
+    if (closed) return Promise.reject(new Error('the tree workers are closed'));
     return new Promise((resolve, reject) => {
-      queues[urgency].push({ job, resolve, reject });
+      queues[urgency].push({ job, urgency, resolve, reject });
       next();
     });
   }
@@ -88,11 +102,12 @@ export function createTreeWorker(): TreeWorker {
     measure: (path, { except }) => submit({ kind: 'measure', path, except }, 'foreground'),
     async close() {
       closed = true;
-      const dropped = [current, ...queues.foreground, ...queues.background];
+      const running = threads.map(({ current }) => current);
+      const dropped = [...running, ...queues.foreground, ...queues.background];
       queues.foreground = [];
       queues.background = [];
-      await worker?.terminate();
-      for (const pending of dropped) pending?.reject(new Error('the tree worker is closed'));
+      await Promise.all(threads.map(({ worker }) => worker?.terminate()));
+      for (const pending of dropped) pending?.reject(new Error('the tree workers are closed'));
     },
   };
 }
