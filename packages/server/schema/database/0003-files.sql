@@ -14,13 +14,19 @@
 create schema if not exists coppice;
 create schema fs;
 
-create table coppice.fs_volume (
+create table coppice.fs_settings (
   single boolean primary key default true check (single),
-  generation bigint not null default 0,
-  logical_bytes bigint not null default 0 check (logical_bytes >= 0),
   quota_bytes bigint not null default 10737418240,
   -- LISTEN asks for no privilege: only who may read this row learns the paths that change.
   channel text not null default 'fs_' || replace(gen_random_uuid()::text, '-', '')
+);
+insert into coppice.fs_settings default values;
+
+create table coppice.fs_volume (
+  single boolean primary key default true check (single),
+  -- Grows with every change.
+  generation bigint not null default 0,
+  logical_bytes bigint not null default 0 check (logical_bytes >= 0)
 ) with (fillfactor = 50);
 insert into coppice.fs_volume default values;
 
@@ -190,32 +196,56 @@ language sql stable as $$
   select coppice.fs_describe(p_at.path, e) from coppice.fs_entries e where e.id = p_at.id
 $$;
 
--- Becomes the one writer until the transaction ends.
-create function coppice.fs_lock() returns void
+-- Changes the volume's row, which makes us the one writer until the transaction ends. A transaction
+-- of many changes leaves as many dead versions of the row, and finding the living one among them would
+-- take longer and longer: so a setting local to the transaction remembers where it is. It is only a
+-- hint; what is not there is looked for.
+create function coppice.fs_change(p_bytes bigint, p_path text) returns void
 language plpgsql set lock_timeout = '10s' as $$
+declare
+  v_hint text := substring(current_setting('coppice.fs_hint', true) from '^\d+ (\(\d+,\d+\))$');
+  v_row tid;
+  v_generation bigint;
 begin
-  update coppice.fs_volume set generation = generation + 1;
+  if v_hint is not null then
+    update coppice.fs_volume set generation = generation + 1, logical_bytes = logical_bytes + p_bytes
+    where ctid = v_hint::tid
+    returning ctid, generation into v_row, v_generation;
+  end if;
+  if v_row is null then
+    update coppice.fs_volume set generation = generation + 1, logical_bytes = logical_bytes + p_bytes
+    returning ctid, generation into v_row, v_generation;
+  end if;
+  if p_bytes > 0 and exists (
+    select from coppice.fs_volume v, coppice.fs_settings s
+    where v.ctid = v_row and v.logical_bytes > s.quota_bytes
+  ) then
+    perform coppice.fs_fail('EFBIG', 'the files of this database would exceed their quota', p_path);
+  end if;
+  perform set_config('coppice.fs_hint', v_generation || ' ' || v_row, true);
 end $$;
+
+create function coppice.fs_lock() returns void
+language sql as $$ select coppice.fs_change(0, null) $$;
 
 create function coppice.fs_account(p_bytes bigint, p_path text) returns void
 language plpgsql as $$
 begin
-  if p_bytes = 0 then return; end if;
-  update coppice.fs_volume set logical_bytes = logical_bytes + p_bytes
-  where p_bytes < 0 or logical_bytes + p_bytes <= quota_bytes;
-  if not found then
-    perform coppice.fs_fail('EFBIG', 'the files of this database would exceed their quota', p_path);
+  if p_bytes <> 0 then
+    perform coppice.fs_change(p_bytes, p_path);
   end if;
 end $$;
 
--- A payload has at most 8,000 bytes. Canonical paths hold no `//`, so it parts the two of a rename.
+-- `<generation> <event> <path>`. A payload has at most 8,000 bytes. Canonical paths hold no `//`, so it
+-- parts the two of a rename.
 create function coppice.fs_notify(p_event text, p_path text, p_from text default null) returns void
 language plpgsql as $$
 declare
-  v_payload text := p_event || ' ' || coalesce(p_from || '//', '') || p_path;
+  v_payload text := split_part(current_setting('coppice.fs_hint'), ' ', 1) || ' ' || p_event || ' '
+    || coalesce(p_from || '//', '') || p_path;
 begin
   if octet_length(v_payload) < 7900 then
-    perform pg_notify(channel, generation || ' ' || v_payload) from coppice.fs_volume;
+    perform pg_notify(channel, v_payload) from coppice.fs_settings;
   elsif p_from is not null then
     perform coppice.fs_notify('deleted', p_from);
     perform coppice.fs_notify('created', p_path);
@@ -224,10 +254,11 @@ begin
   end if;
 end $$;
 
+-- Once a transaction is enough, and a second version of the row only in the way.
 create function coppice.fs_touch(p_id bigint) returns void
 language sql as $$
   update coppice.fs_entries set modified_at = clock_timestamp(), changed_at = clock_timestamp()
-  where id = p_id
+  where id = p_id and xmin <> pg_current_xact_id()::xid
 $$;
 
 create function coppice.fs_create(
@@ -322,7 +353,7 @@ begin
     end if;
   end if;
   return (
-    select quota_bytes - logical_bytes from coppice.fs_volume
+    select quota_bytes - logical_bytes from coppice.fs_volume, coppice.fs_settings
   ) + case p_operation when 'append' then 0 else coalesce(coppice.fs_size(v_at), 0) end;
 end $$;
 
@@ -401,9 +432,12 @@ begin
   end if;
 end $$;
 
+-- Through the indexes, whatever the statistics say.
 create function coppice.fs_remove(p_at coppice.fs_place) returns void
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
+  v_ids bigint[];
+  v_contents bigint[];
   v_bytes bigint;
 begin
   with recursive doomed as (
@@ -411,12 +445,11 @@ begin
     union all
     select e.id, e.content_id, e.size_bytes
     from doomed d join coppice.fs_entries e on e.parent_id = d.id
-  ), chunks as (
-    delete from coppice.fs_chunks c using doomed d where c.content_id = d.content_id
-  ), entries as (
-    delete from coppice.fs_entries e using doomed d where e.id = d.id
   )
-  select sum(size_bytes) into v_bytes from doomed;
+  select array_agg(id), array_agg(content_id), sum(size_bytes) into v_ids, v_contents, v_bytes
+  from doomed;
+  delete from coppice.fs_chunks where content_id = any (v_contents);
+  delete from coppice.fs_entries where id = any (v_ids);
   perform coppice.fs_account(-v_bytes, p_at.path);
   perform coppice.fs_touch(p_at.parent_id);
 end $$;

@@ -2,8 +2,10 @@
 // it back further: at most that many bytes are under way beyond what it has acknowledged.
 import { createHash } from 'node:crypto';
 import { FileError, type OpenFile } from '../../kernel/files.ts';
-import { encodeFrame } from './frames.ts';
+import { createFrame } from './frames.ts';
 import type { Outbox } from './outbox.ts';
+
+const frameBytes = 256 * 1024;
 
 export interface Download {
   /** Sends the whole file; resolves with its checksum. */
@@ -45,7 +47,8 @@ export function createDownload(
   return {
     async run(file, signal) {
       const hash = createHash('sha256');
-      for await (const chunk of file.chunks) {
+      const frame = createFrame(stream, Math.min(frameBytes, file.length));
+      async function flush(): Promise<void> {
         while (sentBytes - acknowledgedBytes >= window)
           await patiently(
             new Promise<void>((resolve) => {
@@ -53,10 +56,17 @@ export function createDownload(
             }),
             signal,
           );
-        hash.update(chunk);
-        sentBytes += chunk.length;
-        await patiently(outbox.send(encodeFrame(stream, chunk)), signal);
+        hash.update(frame.content);
+        sentBytes += frame.content.length;
+        await patiently(outbox.send(frame.bytes), signal);
+        frame.clear();
       }
+      for await (const chunk of file.chunks)
+        for (let at = 0; at < chunk.length; ) {
+          at += frame.fill(chunk, at);
+          if (frame.full) await flush();
+        }
+      if (frame.content.length > 0) await flush();
       return { size: sentBytes, sha256: hash.digest('hex') };
     },
     acknowledge(received) {

@@ -480,6 +480,19 @@ describe('watching', () => {
     stop();
   });
 
+  test('goes on when its connection is cut', async () => {
+    const changes = collector();
+    const stop = await files.watch(admin, '/', {}, changes.listener);
+    await sql(
+      `select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'coppice files'`,
+      'postgres',
+    );
+    await write('/after-the-cut', 'x');
+    await changes.until(1);
+    expect(['created', 'rescan']).toContain(changes.events[0]!.type);
+    stop();
+  });
+
   test('holds no database awake, and goes on after its sleep', async () => {
     const { fleet, ...sleepy } = await openTestFleet({ idleSeconds: 1 });
     const slept = new Promise<string>((resolve) => fleet.onSleep(resolve));

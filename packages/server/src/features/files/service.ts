@@ -100,7 +100,7 @@ export function createFilesService(deps: FilesDeps): Files {
       translated(actor, () =>
         streamSessions.use(
           actor.databaseId,
-          { role: actor.role, signal: range.signal },
+          { role: 'postgres', signal: range.signal },
           async (client) => readStream(client, actor, checkPath(path), range, consume),
         ),
       ),

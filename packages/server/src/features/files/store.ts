@@ -2,8 +2,6 @@
 import type { FileEntry, FileListing } from '@coppice/contract';
 import type pg from 'pg';
 import type { Range, WriteTarget } from '../../kernel/files.ts';
-import { quoteLiteral } from '../../kernel/sql-quote.ts';
-import { copyOut } from './copy-out.ts';
 
 /** `fs_chunks` holds this many bytes a row. */
 export const chunkBytes = 65_536;
@@ -87,21 +85,6 @@ export async function read(client: pg.Client, path: string, range: Range): Promi
   return row!.content;
 }
 
-/** Several pieces of `pieceBytes`, the last one shorter. */
-export function readPieces(
-  client: pg.Client,
-  path: string,
-  offset: number,
-  length: number,
-  pieceBytes: number,
-): Promise<Buffer[]> {
-  const [first, end, step] = [offset, offset + length, pieceBytes].map(BigInt);
-  return copyOut(
-    client,
-    `select fs.read(${quoteLiteral(path)}, o, least(${step}, ${end} - o)) from generate_series(${first}, ${end! - 1n}, ${step}) o`,
-  );
-}
-
 export function write(client: pg.Client, target: WriteTarget, content: Buffer): Promise<FileEntry> {
   switch (target.operation) {
     case 'write':
@@ -152,17 +135,45 @@ export const utimes = (client: pg.Client, path: string, mtime: Date) =>
 
 // What follows runs as the supervisor, on behalf of a role that was asked about first.
 
-/** May `role` write files? Uploads fill tables that no role but ours can reach. */
-export async function mayWrite(client: pg.Client, role: string): Promise<boolean> {
+/** What a role must be allowed to call, for streams to reach the tables on its behalf. */
+const signatures = {
+  read: 'fs.read(text,bigint,bigint)',
+  write: 'fs.write(text,bytea,integer,boolean,boolean)',
+};
+
+export async function may(
+  client: pg.Client,
+  role: string,
+  what: keyof typeof signatures,
+): Promise<boolean> {
   const [row] = await rows<{ may: boolean | null }>(
     client,
     `select has_schema_privilege(r.oid, 'fs', 'usage')
-        and has_function_privilege(r.oid, 'fs.write(text,bytea,integer,boolean,boolean)', 'execute') as may
+        and has_function_privilege(r.oid, $2, 'execute') as may
      from pg_catalog.pg_roles r where r.rolname = $1`,
-    [role],
+    [role, signatures[what]],
   );
   return row?.may === true;
 }
+
+/** The file at a path, and whose chunks its content is. */
+export async function findContent(
+  client: pg.Client,
+  path: string,
+): Promise<{ entry: FileEntry; contentId: string }> {
+  const [row] = await rows<EntryRow & { content_id: string }>(
+    client,
+    `select entry.*, coppice.fs_content(place) as content_id
+     from coppice.fs_file($1) place, coppice.fs_entry(place) entry`,
+    [path],
+  );
+  return { entry: toEntry(row!), contentId: row!.content_id };
+}
+
+/** For COPY, which takes no parameters. */
+export const selectChunks = (contentId: string, first: number, last: number) =>
+  `select n, data from coppice.fs_chunks
+   where content_id = ${BigInt(contentId)} and n between ${BigInt(first)} and ${BigInt(last)} order by n`;
 
 /** Fails as the upload's end would, as far as that can be told; else the bytes there is room for. */
 export async function prepareUpload(client: pg.Client, target: WriteTarget): Promise<number> {
@@ -175,16 +186,6 @@ export async function prepareUpload(client: pg.Client, target: WriteTarget): Pro
 export async function newContent(client: pg.Client): Promise<string> {
   const text = `select nextval('coppice.fs_content_ids') as id`;
   return (await rows<{ id: string }>(client, text, []))[0]!.id;
-}
-
-/** `data` begins with chunk `first` and, unless it is the last, holds whole chunks. */
-export async function storeChunks(
-  client: pg.Client,
-  content: string,
-  first: number,
-  data: Buffer,
-): Promise<void> {
-  await rows(client, 'select coppice.fs_store($1, $2, $3)', [content, first, data]);
 }
 
 export function adopt(client: pg.Client, target: WriteTarget, content: string, size: number) {
@@ -204,13 +205,13 @@ export function adopt(client: pg.Client, target: WriteTarget, content: string, s
 }
 
 export async function setQuota(client: pg.Client, quotaBytes: number): Promise<void> {
-  await rows(client, 'update coppice.fs_volume set quota_bytes = $1 where quota_bytes <> $1', [
+  await rows(client, 'update coppice.fs_settings set quota_bytes = $1 where quota_bytes <> $1', [
     quotaBytes,
   ]);
 }
 
 export async function channel(client: pg.Client): Promise<string> {
-  const text = 'select channel from coppice.fs_volume';
+  const text = 'select channel from coppice.fs_settings';
   return (await rows<{ channel: string }>(client, text, []))[0]!.channel;
 }
 

@@ -1,6 +1,7 @@
 // Content of any size, in constant memory. A download is one read-only snapshot; an upload is one
 // transaction that fills the chunks of a new content and takes the files' lock only at its end, so
-// an upload that is cut off leaves nothing, and a slow one keeps nobody waiting.
+// an upload that is cut off leaves nothing, and a slow one keeps nobody waiting. Both go straight to
+// the table of chunks, as the supervisor, once the role that asks is known to have the right.
 import type { FileEntry } from '@coppice/contract';
 import type pg from 'pg';
 import {
@@ -10,12 +11,11 @@ import {
   type Range,
   type WriteTarget,
 } from '../../kernel/files.ts';
+import { copyIn, copyOut } from './copy-protocol.ts';
 import * as store from './store.ts';
 
-/** What one COPY reads and one INSERT writes. */
-const pieceBytes = 4 * store.chunkBytes;
-const blockBytes = 8 * store.chunkBytes;
-const piecesAtOnce = 4;
+const { chunkBytes } = store;
+const zeros = Buffer.alloc(chunkBytes);
 
 /** Runs `work` in a transaction; `begin` is the statement that starts it. */
 export async function inTransaction<T>(
@@ -40,46 +40,56 @@ export function readStream<T>(
   client: pg.Client,
   actor: FilesActor,
   path: string,
-  { offset = 0, length, signal }: Range & { signal?: AbortSignal },
+  { offset = 0, length }: Range,
   consume: (file: OpenFile) => Promise<T>,
 ): Promise<T> {
   const begin = 'begin isolation level repeatable read read only';
   return inTransaction(client, actor, begin, async () => {
     await client.query('set local idle_in_transaction_session_timeout = 0');
-    const entry = await store.stat(client, path, true);
-    if (entry.type === 'directory') throw new FileError('EISDIR', `is a directory: ${path}`);
-    const available = Math.max(0, Math.min(entry.size - offset, length ?? Number.MAX_SAFE_INTEGER));
+    if (!(await store.may(client, actor.role, 'read')))
+      throw new FileError('EACCES', `role ${actor.role} may not read files`);
+    const { entry, contentId } = await store.findContent(client, path);
+    const end = Math.min(entry.size, offset + (length ?? entry.size));
     return consume({
       entry,
-      length: available,
-      chunks: pieces(client, entry.path, offset, available, signal),
+      length: Math.max(0, end - offset),
+      chunks: content(client, contentId, offset, end),
     });
   });
 }
 
-/** The next pieces are on their way while the last ones are used. */
-async function* pieces(
+/** The bytes from `offset` to `end`; what no chunk holds is zeros. */
+async function* content(
   client: pg.Client,
-  path: string,
+  contentId: string,
   offset: number,
-  length: number,
-  signal?: AbortSignal,
+  end: number,
 ): AsyncGenerator<Buffer> {
-  const batch = (from: number) =>
-    store.readPieces(client, path, from, Math.min(batchBytes, offset + length - from), pieceBytes);
-  const batchBytes = piecesAtOnce * pieceBytes;
-  let next = length > 0 ? batch(offset) : undefined;
-  for (let from = offset; next; from += batchBytes) {
-    const current = await next;
-    signal?.throwIfAborted();
-    next = from + batchBytes < offset + length ? batch(from + batchBytes) : undefined;
-    // Nobody awaits it if the reader leaves early.
-    next?.catch(() => {});
-    yield* current;
+  if (end <= offset) return;
+  let position = offset;
+  for await (const { n, at, bytes } of copyOut(
+    client,
+    store.selectChunks(
+      contentId,
+      Math.floor(offset / chunkBytes),
+      Math.floor((end - 1) / chunkBytes),
+    ),
+  )) {
+    const start = n * chunkBytes + at;
+    yield* zerosBetween(position, Math.min(start, end));
+    const wanted = bytes.subarray(Math.max(0, offset - start), Math.max(0, end - start));
+    if (wanted.length > 0) yield wanted;
+    position = Math.max(position, start + bytes.length);
   }
+  yield* zerosBetween(position, end);
 }
 
-/** `onStored` hears of every block that would have to be taken back. */
+function* zerosBetween(from: number, to: number): Generator<Buffer> {
+  for (let at = from; at < to; at += zeros.length)
+    yield zeros.subarray(0, Math.min(zeros.length, to - at));
+}
+
+/** `onStored` hears of bytes that would have to be taken back. */
 export function writeStream(
   client: pg.Client,
   actor: FilesActor,
@@ -89,36 +99,32 @@ export function writeStream(
 ): Promise<FileEntry> {
   return inTransaction(client, actor, 'begin', async () => {
     await client.query('set local idle_in_transaction_session_timeout = 0');
-    if (!(await store.mayWrite(client, actor.role)))
+    if (!(await store.may(client, actor.role, 'write')))
       throw new FileError('EACCES', `role ${actor.role} may not write files`);
     const roomBytes = await store.prepareUpload(client, target);
-    const content = await store.newContent(client);
-
-    const block = Buffer.allocUnsafeSlow(blockBytes);
-    let filled = 0;
-    let stored = 0;
-    const flush = async () => {
-      await store.storeChunks(
-        client,
-        content,
-        stored / store.chunkBytes,
-        block.subarray(0, filled),
-      );
-      stored += filled;
-      onStored(filled);
-      filled = 0;
-    };
-    for await (const bytes of source) {
-      if (stored + filled + bytes.length > roomBytes)
-        throw new FileError('EFBIG', 'the files of this database would exceed their quota');
-      for (let taken = 0; taken < bytes.length; ) {
-        const count = bytes.copy(block, filled, taken);
-        taken += count;
-        filled += count;
-        if (filled === blockBytes) await flush();
-      }
-    }
-    if (filled > 0) await flush();
-    return store.adopt(client, target, content, stored);
+    const contentId = await store.newContent(client);
+    const stored = await copyIn(
+      client,
+      'coppice.fs_chunks',
+      BigInt(contentId),
+      chunkBytes,
+      limited(source, roomBytes, onStored),
+    );
+    return store.adopt(client, target, contentId, stored);
   });
+}
+
+async function* limited(
+  source: AsyncIterable<Buffer>,
+  limitBytes: number,
+  onBytes: (bytes: number) => void,
+): AsyncGenerator<Buffer> {
+  let totalBytes = 0;
+  for await (const bytes of source) {
+    totalBytes += bytes.length;
+    if (totalBytes > limitBytes)
+      throw new FileError('EFBIG', 'the files of this database would exceed their quota');
+    yield bytes;
+    onBytes(bytes.length);
+  }
 }

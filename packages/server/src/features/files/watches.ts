@@ -28,7 +28,7 @@ export interface Watches {
 }
 
 interface Hub {
-  watches: Set<Watch>;
+  watches: Set<Watch & { active: boolean }>;
   /** Present while connecting or listening. */
   listening: Promise<pg.Client> | undefined;
   /** Of the files, as far as the watchers have heard. */
@@ -63,7 +63,10 @@ export function createWatches(
     listening.then(
       (client) =>
         client.once('end', () => {
-          if (hub.listening === listening) hub.listening = undefined;
+          if (hub.listening !== listening) return;
+          hub.listening = undefined;
+          // Not asleep, but cut off: whatever was missed shows when it listens again.
+          if (hubs.get(databaseId) === hub) void listen(databaseId, hub).catch(() => {});
         }),
       (error) => {
         logger.debug({ err: error, databaseId }, 'could not listen for changes of the files');
@@ -119,15 +122,19 @@ export function createWatches(
         generation: undefined,
       };
       hubs.set(databaseId, hub);
-      hub.watches.add(watch);
+      const added = { ...watch, active: false };
+      hub.watches.add(added);
       const remove = () => {
-        hub.watches.delete(watch);
+        hub.watches.delete(added);
         if (hub.watches.size > 0 || hubs.get(databaseId) !== hub) return;
         hubs.delete(databaseId);
         void hangUp(hub);
       };
       try {
-        await listen(databaseId, hub);
+        const client = await listen(databaseId, hub);
+        // After this, all that happened before has been heard: none of it is news to the new watch.
+        await client.query('select');
+        added.active = true;
       } catch (error) {
         remove();
         throw error;
@@ -151,7 +158,8 @@ function toEvent(type: string, path: string): FileEvent {
 }
 
 function publish(hub: Hub, event: FileEvent): void {
-  for (const watch of hub.watches) if (concerns(watch, event)) watch.listener(event);
+  for (const watch of hub.watches)
+    if (watch.active && concerns(watch, event)) watch.listener(event);
 }
 
 /** A change at the watched path or below it, or the end of a directory that holds it. */
