@@ -39,7 +39,11 @@ import { createFiles } from './features/files/index.ts';
 import { createFunctions } from './features/functions/index.ts';
 import { createKeys } from './features/keys/index.ts';
 import { createMigrations } from './features/migrations/index.ts';
-import { createObservability, createQueryRecorder } from './features/observability/index.ts';
+import {
+  createObservability,
+  createQueryRecorder,
+  noteActivity,
+} from './features/observability/index.ts';
 import { createSchema } from './features/schema/index.ts';
 import { createSecrets } from './features/secrets/index.ts';
 import { createTokenSigner } from './features/signing/index.ts';
@@ -135,6 +139,7 @@ async function compose(
         connections: config.instanceConnections,
         sharedBuffersMb: config.instanceSharedBuffersMb,
         temporaryFilesMb: config.instanceTemporaryFilesMb,
+        sessionMemoryMb: config.instanceSessionMemoryMb,
       },
     },
     createHistory: (fleet) => {
@@ -268,7 +273,7 @@ async function compose(
     logger,
   });
   const files = createFiles({
-    engine,
+    engine: noteActivity(engine, recorder),
     logger,
     limits: {
       quotaBytes: config.filesQuotaMb * 1024 * 1024,

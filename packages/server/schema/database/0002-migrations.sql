@@ -3,7 +3,7 @@
 -- A migration runs in a session of `admin`, so that it can do no more than admin may; yet admin must
 -- not write the record. So the two functions below do it, for whoever knows the secret of a ticket:
 -- the service issues one a migration, as superuser, and only its hash is stored. `begin` takes the
--- lock that serialises migrations (on a table that nobody else may lock), `finish` uses the ticket up.
+-- lock that serialises migrations, `finish` uses the ticket up.
 
 create schema if not exists coppice;
 

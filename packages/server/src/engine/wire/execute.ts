@@ -27,7 +27,7 @@ import {
 } from './messages.ts';
 import { encodeParameter } from './parameters.ts';
 import { readError, ServerError } from './server-error.ts';
-import { splitStatements } from './statements.ts';
+import { copiesThroughClient, splitStatements } from './statements.ts';
 import { type BuiltinTypes, isOpaque } from './types.ts';
 
 export interface SqlRequest {
@@ -82,6 +82,8 @@ export async function executeSql(session: Session, request: SqlRequest): Promise
       0,
       [],
     );
+  if (/\bcopy\b/i.test(request.text) && copies(request.text))
+    return { kind: 'refused', reason: 'copy' };
   if (request.readOnly) return runReadOnly(session, request);
   if (request.params) return runDescribed(session, request.text, request.params, 0);
   if (request.text.length <= describeLimitCharacters && mayReturnOpaque.test(request.text)) {
@@ -90,6 +92,10 @@ export async function executeSql(session: Session, request: SqlRequest): Promise
   }
   return runSimple(session, request.text);
 }
+
+/** Refused before anything runs: once rows flow, the rest of the call could be done already. */
+const copies = (text: string) =>
+  splitStatements(text).some((statement) => copiesThroughClient(text, statement));
 
 const nulMessage = 'invalid byte sequence for encoding "UTF8": 0x00';
 

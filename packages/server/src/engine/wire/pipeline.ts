@@ -1,5 +1,5 @@
 // Statements sent one behind the other without waiting: the first that fails makes the server skip
-// the rest. Their rows are not wanted.
+// the rest. Their rows are not wanted, and COPY through the client must not be among them.
 import type { Backend } from './backend.ts';
 import { statement, sync, backend as type } from './messages.ts';
 import { readError, type ServerError } from './server-error.ts';
@@ -11,8 +11,7 @@ export interface PipelinedStatement {
 
 export type PipelineOutcome =
   | { kind: 'done'; lastTag: string }
-  | { kind: 'error'; error: ServerError; index: number }
-  | { kind: 'copy'; index: number };
+  | { kind: 'error'; error: ServerError; index: number };
 
 /** `index` of an outcome: the statement that failed. `onStatement` is called as each one ends. */
 export function runPipeline(
@@ -35,15 +34,6 @@ export function runPipeline(
             return;
           case type.emptyQueryResponse:
             ended++;
-            return;
-          case type.copyInResponse:
-            // What follows in the pipeline is no copy data: the server ends the session over it.
-            failure ??= { kind: 'copy', index: ended };
-            return;
-          case type.copyOutResponse:
-          case type.copyBothResponse:
-            failure ??= { kind: 'copy', index: ended };
-            backend.cancel();
             return;
           case type.errorResponse:
             failure ??= { kind: 'error', error: readError(bytes, start, end), index: ended };

@@ -78,6 +78,11 @@ export function splitStatements(text: string): Statement[] {
   return statements;
 }
 
+/** COPY from or to the client, who does not speak its protocol here. */
+export function copiesThroughClient(text: string, { start, end, words }: Statement): boolean {
+  return words[0] === 'copy' && /\b(?:stdin|stdout)\b/i.test(text.slice(start, end));
+}
+
 function definesRoutine([first, second, third, fourth]: readonly string[]): boolean {
   const kind = second === 'or' && third === 'replace' ? fourth : second;
   return first === 'create' && (kind === 'function' || kind === 'procedure');

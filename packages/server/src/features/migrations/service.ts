@@ -2,12 +2,17 @@
 // more. Statements are sent one by one, so that none can hide another, and those that would end the
 // transaction are refused before anything runs.
 import { createHash, randomBytes } from 'node:crypto';
+import pg from 'pg';
 import type { Sessions } from '../../engine/sessions.ts';
 import { ConnectionLost } from '../../engine/wire/backend.ts';
 import { type Backends, QueueTimeout, type Use } from '../../engine/wire/backends.ts';
 import { runPipeline } from '../../engine/wire/pipeline.ts';
 import { ServerError } from '../../engine/wire/server-error.ts';
-import { type Statement, splitStatements } from '../../engine/wire/statements.ts';
+import {
+  copiesThroughClient,
+  type Statement,
+  splitStatements,
+} from '../../engine/wire/statements.ts';
 import { badRequest, conflict, rateLimited, unprocessable } from '../../kernel/app-error.ts';
 import { createTurns } from '../../kernel/turns.ts';
 import {
@@ -32,6 +37,7 @@ export interface MigrationsService {
 const previewCharacters = 200;
 const appliedAlready = 'MG409';
 const uniqueViolation = '23505';
+const lockNotAvailable = '55P03';
 
 export function createMigrationsService(deps: {
   sessions: Sessions;
@@ -63,8 +69,6 @@ export function createMigrationsService(deps: {
     );
     if (use.guard.stopReason === 'timeout') throw timedOut();
     if (use.guard.stopReason === 'client_gone') throw badRequest('the client went away');
-    if (outcome.kind === 'copy')
-      throw unprocessable('COPY FROM STDIN and COPY TO STDOUT cannot be used in a migration');
     if (outcome.kind === 'error') {
       const failed = statements[outcome.index];
       const isRecord = outcome.index === statements.length + 1;
@@ -77,17 +81,19 @@ export function createMigrationsService(deps: {
 
   return {
     list: (databaseId, signal) =>
-      sessions.use(databaseId, { role: 'postgres', signal }, listMigrations),
+      sessions.use(databaseId, { role: 'postgres', signal }, listMigrations).catch(explainLock),
 
     async apply(databaseId, migration, signal) {
       const checksum = `sha256:${createHash('sha256').update(migration.sql).digest('hex')}`;
       if (migration.checksum !== undefined && migration.checksum.toLowerCase() !== checksum)
         throw unprocessable(`checksum does not match: the SQL has ${checksum}`);
-      refuseTransactionControl(migration.sql);
+      refuseEscapes(migration.sql);
       await turns.take(databaseId, async () => {
         signal.throwIfAborted();
         const secret = randomBytes(32).toString('base64url');
-        await sessions.use(databaseId, { role: 'postgres' }, (db) => issueTicket(db, secret));
+        await sessions
+          .use(databaseId, { role: 'postgres' }, (db) => issueTicket(db, secret))
+          .catch(explainLock);
         try {
           await backends.use(databaseId, { role: 'admin', signal }, async (use) => {
             // Whatever the migration set: its session is not worth cleaning.
@@ -107,6 +113,12 @@ export function createMigrationsService(deps: {
   };
 }
 
+function explainLock(error: unknown): never {
+  if (error instanceof pg.DatabaseError && error.code === lockNotAvailable)
+    throw unprocessable('the record of migrations is locked by another session', error);
+  throw error;
+}
+
 function refused(error: ServerError, sql: string, offset: number) {
   if (error.code === appliedAlready) return conflict(error.message);
   return unprocessable(error.render(sql, offset), error);
@@ -115,13 +127,17 @@ function refused(error: ServerError, sql: string, offset: number) {
 const timedOut = () =>
   unprocessable('canceling the migration: a statement took longer than the limit; nothing applied');
 
-function refuseTransactionControl(sql: string): void {
-  const control = splitStatements(sql).find(endsTransaction);
+/** What could leave the transaction, or hold up the statements behind it, never starts. */
+function refuseEscapes(sql: string): void {
+  const statements = splitStatements(sql);
+  const control = statements.find(endsTransaction);
   if (control)
     throw unprocessable(
       `${control.words[0]!.toUpperCase()} cannot be used in a migration: ` +
         'it runs in one transaction together with its record',
     );
+  if (statements.some((statement) => copiesThroughClient(sql, statement)))
+    throw unprocessable('COPY FROM STDIN and COPY TO STDOUT cannot be used in a migration');
 }
 
 function endsTransaction({ words: [first, second, third] }: Statement): boolean {

@@ -7,7 +7,11 @@ export interface Migration {
   sql_preview: string;
 }
 
+/** `admin` may lock any table (pg_maintain): whoever waits for these gives up in time. */
+const limitWaiting = "set lock_timeout = '10s'";
+
 export async function listMigrations(db: Queryable): Promise<Migration[]> {
+  await db.query(limitWaiting);
   const { rows } = await db.query<Migration>(
     'select name, checksum, applied_at, sql_preview from coppice.migrations order by position',
   );
@@ -16,6 +20,7 @@ export async function listMigrations(db: Queryable): Promise<Migration[]> {
 
 /** See schema/database/0002-migrations.sql. Tickets that a crash left behind go with the next one. */
 export async function issueTicket(db: Queryable, secret: string): Promise<void> {
+  await db.query(limitWaiting);
   await db.query(
     `with expired as (
        delete from coppice.migration_tickets where created_at < now() - interval '1 day'

@@ -9,6 +9,24 @@ import { createObservabilityService } from './service.ts';
 
 export type { Recorder } from './recorder.ts';
 
+/** The engine for those whose use of a database is no query of its customer's: the files. */
+export function noteActivity<E extends Engine>(engine: E, recorder: Recorder): E {
+  return {
+    ...engine,
+    async wake(databaseId) {
+      const lease = await engine.wake(databaseId);
+      recorder.touch(databaseId);
+      return {
+        ...lease,
+        release() {
+          recorder.touch(databaseId);
+          lease.release();
+        },
+      };
+    },
+  };
+}
+
 /** Made before everything that records. */
 export function createQueryRecorder(): { recorder: Recorder; close(): void } {
   const normalizer = createNormalizer();
@@ -23,7 +41,7 @@ export function createQueryRecorder(): { recorder: Recorder; close(): void } {
 }
 
 export function createObservability(deps: {
-  engine: Pick<Engine, 'sizeBytes' | 'onSleep' | 'onWake'>;
+  engine: Pick<Engine, 'sizeBytes'>;
   sessions: Sessions;
   recorder: Recorder;
 }): { routes: Route[] } {

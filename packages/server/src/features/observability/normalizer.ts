@@ -3,9 +3,15 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
+export interface Normalized {
+  /** The same for queries that differ only in constants, case or layout. */
+  fingerprint: string;
+  query: string;
+}
+
 export interface Normalizer {
   /** Answers later, and null if the parser cannot read it. */
-  normalize(text: string, done: (normalized: string | null) => void): void;
+  normalize(text: string, done: (normalized: Normalized | null) => void): void;
   /** Resolves when everything asked for so far has been answered. */
   settled(): Promise<void>;
   close(): void;
@@ -31,7 +37,7 @@ const childFlags = ['--liftoff-only', '--max-old-space-size=64'];
 const idleLimitMs = 30_000;
 
 export function createNormalizer(): Normalizer {
-  const backlog: { text: string; done: (normalized: string | null) => void }[] = [];
+  const backlog: { text: string; done: (normalized: Normalized | null) => void }[] = [];
   let child: ChildProcess | undefined;
   let inFlight: typeof backlog = [];
   const waiting: (() => void)[] = [];
@@ -49,7 +55,7 @@ export function createNormalizer(): Normalizer {
     start().send(inFlight.map(({ text }) => text));
   }
 
-  function answer(results: (string | null)[]): void {
+  function answer(results: (Normalized | null)[]): void {
     const batch = inFlight;
     inFlight = [];
     for (const [index, { done }] of batch.entries()) done(results[index] ?? null);
@@ -63,7 +69,7 @@ export function createNormalizer(): Normalizer {
     child = started;
     started.unref();
     started.channel?.unref();
-    started.on('message', (results) => answer(results as (string | null)[]));
+    started.on('message', (results) => answer(results as (Normalized | null)[]));
     started.on('error', () => {});
     started.on('exit', () => {
       if (child !== started) return;

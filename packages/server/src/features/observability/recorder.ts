@@ -26,38 +26,53 @@ export interface Measured {
 
 export interface Recorder extends QueryRecorder {
   measured(databaseId: string): Promise<Measured>;
-  /** Grows with everything that is recorded about the database. */
+  /** Something happened in the database that is no query of its customer's. */
+  touch(databaseId: string): void;
+  /** The same number: nothing happened in the database in between. */
   activity(databaseId: string): number;
   close(): void;
 }
 
 interface Series {
   query: string;
+  fingerprint: string;
   window: LatencyWindow;
 }
 
 interface Record {
   total: LatencyWindow;
   connections: number;
-  activity: number;
   /** Exact texts seen lately, so that a repeated one costs a look-up. */
   byText: Map<string, Series>;
   byMask: Map<string, Series>;
-  byQuery: Map<string, Series>;
+  byFingerprint: Map<string, Series>;
 }
 
+const activitiesLimit = 50_000;
 const textsPerDatabase = 500;
 const seriesPerDatabase = 300;
 const samplesShown = 50;
 const queryCharacters = 512;
 const parsedCharacters = 8 * 1024;
-const patienceMs = 250;
+const patienceMs = 2_000;
 /** Longer texts are told apart by their beginning. */
 const keptCharacters = 2 * 1024;
 
 export function createRecorder(normalizer: Normalizer, now = () => performance.now()): Recorder {
   const records = new Map<string, Record>();
+  /** Outlives the records; a database that is not in it had its last activity before `floor`. */
+  const activities = new Map<string, number>();
+  let sequence = 0;
+  let floor = 0;
   const sweeper = setInterval(sweep, windowMs / 2).unref();
+
+  function touch(databaseId: string): void {
+    if (activities.size >= activitiesLimit) {
+      activities.clear();
+      floor = ++sequence;
+    }
+    activities.set(databaseId, ++sequence);
+  }
 
   function recordOf(databaseId: string): Record {
     let record = records.get(databaseId);
@@ -65,10 +80,9 @@ export function createRecorder(normalizer: Normalizer, now = () => performance.n
       record = {
         total: new LatencyWindow(),
         connections: 0,
-        activity: 0,
         byText: new Map(),
         byMask: new Map(),
-        byQuery: new Map(),
+        byFingerprint: new Map(),
       };
       records.set(databaseId, record);
     }
@@ -85,8 +99,8 @@ export function createRecorder(normalizer: Normalizer, now = () => performance.n
       record.byText.clear();
       for (const [masked, series] of record.byMask)
         if (series.window.lastSeenMs < oldestMs) record.byMask.delete(masked);
-      for (const [query, series] of record.byQuery)
-        if (series.window.lastSeenMs < oldestMs) record.byQuery.delete(query);
+      for (const [fingerprint, series] of record.byFingerprint)
+        if (series.window.lastSeenMs < oldestMs) record.byFingerprint.delete(fingerprint);
     }
   }
 
@@ -97,7 +111,7 @@ export function createRecorder(normalizer: Normalizer, now = () => performance.n
     const masked = mask(key);
     let series = record.byMask.get(masked);
     if (!series) {
-      series = { query: masked, window: new LatencyWindow() };
+      series = { query: masked, fingerprint: masked, window: new LatencyWindow() };
       if (record.byMask.size >= seriesPerDatabase) dropOldest(record);
       record.byMask.set(masked, series);
       if (text.length <= parsedCharacters) refine(record, masked, series, text);
@@ -111,15 +125,23 @@ export function createRecorder(normalizer: Normalizer, now = () => performance.n
   /** Gives the series its proper name once the parser has spoken; equal ones become one. */
   function refine(record: Record, masked: string, series: Series, text: string): void {
     normalizer.normalize(text, (normalized) => {
-      settle(record, masked, series, normalized === null ? masked : maskQuoted(normalized));
+      if (normalized)
+        settle(record, masked, series, maskQuoted(normalized.query), normalized.fingerprint);
+      else settle(record, masked, series, masked);
     });
   }
 
-  function settle(record: Record, masked: string, series: Series, name: string): void {
-    const query = name.slice(0, queryCharacters).toWellFormed();
-    const same = record.byQuery.get(query);
-    series.query = query;
-    if (!same) record.byQuery.set(query, series);
+  function settle(
+    record: Record,
+    masked: string,
+    series: Series,
+    query: string,
+    fingerprint = query,
+  ): void {
+    series.query = query.slice(0, queryCharacters).toWellFormed();
+    series.fingerprint = fingerprint;
+    const same = record.byFingerprint.get(fingerprint);
+    if (!same) record.byFingerprint.set(fingerprint, series);
     else if (same !== series) {
       same.window.absorb(series.window);
       record.byMask.set(masked, same);
@@ -133,7 +155,9 @@ export function createRecorder(normalizer: Normalizer, now = () => performance.n
       if (!oldest || entry[1].window.lastSeenMs < oldest[1].window.lastSeenMs) oldest = entry;
     if (!oldest) return;
     record.byMask.delete(oldest[0]);
-    if (record.byQuery.get(oldest[1].query) === oldest[1]) record.byQuery.delete(oldest[1].query);
+    const { fingerprint } = oldest[1];
+    if (record.byFingerprint.get(fingerprint) === oldest[1])
+      record.byFingerprint.delete(fingerprint);
     record.byText.clear();
   }
 
@@ -141,7 +165,7 @@ export function createRecorder(normalizer: Normalizer, now = () => performance.n
     query(databaseId, durationMs, failed, text) {
       const record = recordOf(databaseId);
       const nowMs = now();
-      record.activity++;
+      touch(databaseId);
       record.total.record(nowMs, durationMs, failed);
       if (text !== undefined) seriesOf(record, text).window.record(nowMs, durationMs, failed);
     },
@@ -149,7 +173,7 @@ export function createRecorder(normalizer: Normalizer, now = () => performance.n
     connection(databaseId) {
       const record = recordOf(databaseId);
       record.connections++;
-      record.activity++;
+      touch(databaseId);
       let isOpen = true;
       return () => {
         if (isOpen) record.connections--;
@@ -186,7 +210,8 @@ export function createRecorder(normalizer: Normalizer, now = () => performance.n
       };
     },
 
-    activity: (databaseId) => records.get(databaseId)?.activity ?? 0,
+    touch,
+    activity: (databaseId) => activities.get(databaseId) ?? floor,
     close: () => clearInterval(sweeper),
   };
 }

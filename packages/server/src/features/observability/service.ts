@@ -1,5 +1,5 @@
-// The figures of one database. A sleeping one is woken at most once for them: what its files amount
-// to is remembered for as long as nothing can have changed it.
+// The figures of one database. Looking at them neither wakes it, but once, nor keeps it awake: what
+// its files amount to is remembered for as long as nothing has happened in it.
 import type { Engine } from '../../engine/engine.ts';
 import type { Sessions } from '../../engine/sessions.ts';
 import { windowMs } from './latency-window.ts';
@@ -31,20 +31,17 @@ interface Remembered {
 const rememberedLimit = 10_000;
 
 export function createObservabilityService(deps: {
-  engine: Pick<Engine, 'sizeBytes' | 'onSleep' | 'onWake'>;
+  engine: Pick<Engine, 'sizeBytes'>;
   sessions: Sessions;
   recorder: Recorder;
 }): ObservabilityService {
   const { engine, sessions, recorder } = deps;
-  const awake = new Set<string>();
   const remembered = new Map<string, Remembered>();
-  engine.onWake((databaseId) => void awake.add(databaseId));
-  engine.onSleep((databaseId) => void awake.delete(databaseId));
 
   async function filesOf(databaseId: string, signal: AbortSignal): Promise<number> {
     const known = remembered.get(databaseId);
     const activity = recorder.activity(databaseId);
-    if (known && !awake.has(databaseId) && known.activity === activity) return known.bytes;
+    if (known?.activity === activity) return known.bytes;
     const bytes = await sessions.use(databaseId, { role: 'postgres', signal }, fileBytes);
     if (remembered.size >= rememberedLimit) remembered.clear();
     remembered.set(databaseId, { bytes, activity });
