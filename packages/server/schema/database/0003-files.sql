@@ -106,7 +106,9 @@ begin
   v_names := array_remove(array_remove(string_to_array(p_path, '/'), ''), '.');
   if '..' = any (v_names) then
     perform coppice.fs_fail('EINVAL', '.. is not allowed in a path', p_path);
-  elsif exists (select from unnest(v_names) name where octet_length(name) > 255) then
+  elsif octet_length(p_path) > 256
+    and exists (select from unnest(v_names) name where octet_length(name) > 255)
+  then
     perform coppice.fs_fail('EINVAL', 'a name has at most 255 bytes', p_path);
   end if;
   return v_names;
@@ -564,6 +566,12 @@ begin
   end if;
   v_first := "offset" / 65536;
   v_last := ("offset" + v_length - 1) / 65536;
+  if v_last = 0 then -- most files are small
+    select data into v_bytes from coppice.fs_chunks c where c.content_id = v_entry.content_id and c.n = 0;
+    if "offset" = 0 and octet_length(v_bytes) = v_length then
+      return v_bytes;
+    end if;
+  end if;
   select string_agg(
     case when octet_length(c.data) = w.want then c.data
     else coalesce(c.data, '') || coppice.fs_zeros(w.want - coalesce(octet_length(c.data), 0)) end,
