@@ -13,7 +13,7 @@ async function main(argv: readonly string[]): Promise<number | undefined> {
   }
   const startedAt = performance.now();
   const config = loadConfig(argv, process.env);
-  const logger = createLogger(config.logLevel);
+  const logger = createLogger(config.logLevel, { human: process.stderr.isTTY });
   // Loaded only now, so that help and refusals come at once.
   const { startService } = await import('./compose.ts');
   const service = await startService(config, logger, (message) =>

@@ -16,7 +16,9 @@ const secretFields = [
   'value',
 ];
 
-export function createLogger(level: string, destination?: DestinationStream): Logger {
+/** JSON lines, or lines for a person when a person is watching. */
+export function createLogger(level: string, { human = false } = {}): Logger {
+  const output = pino.destination({ dest: 2, sync: human });
   return pino(
     {
       level,
@@ -26,6 +28,19 @@ export function createLogger(level: string, destination?: DestinationStream): Lo
         censor: '[redacted]',
       },
     },
-    destination ?? pino.destination({ dest: 2, sync: false }),
+    human ? humanLines(output) : output,
   );
+}
+
+function humanLines(output: DestinationStream): DestinationStream {
+  return {
+    write(line) {
+      const { level, time: _time, msg, err, durationMs, ...rest } = JSON.parse(line);
+      const label = level >= 50 ? 'error: ' : level >= 40 ? 'warning: ' : '';
+      const took = durationMs === undefined ? '' : ` (${(durationMs / 1000).toFixed(1)} s)`;
+      const details = Object.keys(rest).length === 0 ? '' : ` ${JSON.stringify(rest)}`;
+      const cause = err === undefined ? '' : `\n${err.stack ?? err.message}`;
+      output.write(`${label}${msg ?? ''}${took}${details}${cause}\n`);
+    },
+  };
 }
