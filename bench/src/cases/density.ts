@@ -30,9 +30,14 @@ export const density: BenchCase = {
       const asleep = await manyAsleep(context, fleet, mount && (() => mount.usedBytes()), dataDir);
       const awake = await manyAwake(context, fleet, asleep.databases);
       return [...asleep.rows, ...awake];
+    } catch (error) {
+      // What the service had to say would go with it.
+      throw new Error(`${(error as Error).message}\n${fleet.service.log().slice(-2000)}`, {
+        cause: error,
+      });
     } finally {
       await fleet.stop();
-      await mount?.close();
+      await mount?.close().catch((error) => console.error(error.message));
       if (!mount) await rm(dataDir, { recursive: true, force: true });
     }
   },

@@ -125,6 +125,7 @@ export const settings = {
     max: 65_536,
   }),
   instanceTemporaryFilesMb: number(5120, 'Temporary files of one session in MiB', { min: 1 }),
+  instanceSessionMemoryMb: number(2048, 'Memory of one session of a database in MiB', { min: 64 }),
   uidBase: optionalNumber('First of the 65,536 uids that databases run under when root', {
     min: 1000,
   }),

@@ -307,6 +307,19 @@ describe('the machine around an instance', () => {
     }
   });
 
+  test.runIf(process.platform === 'linux')(
+    'a session that wants all memory fails alone',
+    async () => {
+      const id = await running.create();
+      const greedy = await running.connect(id);
+      await greedy.query(`set work_mem = '1TB'; set max_parallel_workers_per_gather = 0`);
+      const hash = `select count(*) from (select distinct repeat(md5(n::text), 30) from generate_series(1, 2000000) n) d`;
+      await expect(greedy.query(hash)).rejects.toMatchObject({ code: '53200' });
+      expect((await greedy.query('select 1 as one')).rows).toEqual([{ one: 1 }]);
+      await greedy.end();
+    },
+  );
+
   test('it listens nowhere but on its own socket', async () => {
     const id = await running.create();
     const [row] = await running.query(

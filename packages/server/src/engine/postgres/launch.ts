@@ -1,7 +1,7 @@
 // From a stopped directory to a server that people may enter: remains of a crash are cleared, the
 // server is started, and what it must have before anyone gets in (admin's password, steps that came
 // with a newer release) is done. What was done is recorded, so that most wakes only start a server.
-import { lstat, writeFile } from 'node:fs/promises';
+import { lstat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type pg from 'pg';
 import { notFound } from '../../kernel/app-error.ts';
@@ -19,6 +19,7 @@ export interface LaunchDeps {
   steps: DatabaseSteps;
   hooks: FleetHooks;
   settings: Settings;
+  sessionMemoryMb: number;
 }
 
 /** Whose files they are; fails with 404 for an id that has no directory. */
@@ -32,7 +33,7 @@ export async function ownerOf(
 }
 
 export async function launchInstance(
-  { host, steps, hooks, settings }: LaunchDeps,
+  { host, steps, hooks, settings, sessionMemoryMb }: LaunchDeps,
   id: string,
   paths: InstancePaths,
 ): Promise<Postmaster> {
@@ -46,10 +47,10 @@ export async function launchInstance(
     socketDirectory: join(host.layout.sockets, id),
     owner,
     settings: { ...settings, ...hooks.settings?.(id) },
+    sessionMemoryMb,
     // After a crash a large database replays its log first.
     readyTimeoutMs: 600_000,
   });
-  preferUnderMemoryPressure(postmaster.pid);
   const { onAwake } = hooks;
   const unfinished = isUnfinished(record, steps);
   if (!unfinished && !onAwake) return postmaster;
@@ -63,12 +64,6 @@ export async function launchInstance(
     await postmaster.stop('fast');
     throw error;
   }
-}
-
-/** When the machine runs out of memory, a customer's query goes before the service does. */
-function preferUnderMemoryPressure(pid: number): void {
-  if (process.platform === 'linux')
-    void writeFile(`/proc/${pid}/oom_score_adj`, '500').catch(() => {});
 }
 
 export const isUnfinished = (record: InstanceRecord, steps: DatabaseSteps) =>

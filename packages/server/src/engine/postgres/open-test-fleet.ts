@@ -56,7 +56,7 @@ export async function openTestFleet(options: TestFleetOptions = {}): Promise<Tes
       idleSeconds: 300,
       maxRunning: 100,
       poolSize: 0,
-      limits: { connections: 30, sharedBuffersMb: 16, temporaryFilesMb: 64 },
+      limits: { connections: 30, sharedBuffersMb: 16, temporaryFilesMb: 64, sessionMemoryMb: 256 },
       ...options,
     },
     hooks: options.hooks ?? {},

@@ -2,13 +2,11 @@
 // becoming one. What runs and when is the supervisor's affair.
 import { randomUUID } from 'node:crypto';
 import { chmod, chown, lstat, mkdir, rename } from 'node:fs/promises';
-import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Lease } from '../engine.ts';
 import { type DatabaseSteps, loadDatabaseSteps } from './database-steps.ts';
 import type { Draft, Fleet, FleetHooks, RunningDraft } from './fleet.ts';
-import { createGate } from './gate.ts';
 import { readRecord, sync, writeFirstRecord, writeRecord } from './instance-record.ts';
 import { createLaterSyncs } from './later-syncs.ts';
 import { finish, launchInstance, ownerOf } from './launch.ts';
@@ -66,16 +64,15 @@ export async function openFleet(deps: {
   const template = await ensureTemplate({ host, steps, limits: options.limits, logger });
   const settings = instanceSettings(host.binaries, options.limits);
   const pool = createPool({ host, template, hooks, logger, target: options.poolSize });
-  // More at a time would only make each of them slower.
-  const launches = createGate(Math.max(4, availableParallelism() * 2));
   const pathsOf = (id: string) => pathsIn(join(layout.instances, id));
   const syncs = createLaterSyncs(logger);
+  const { sessionMemoryMb } = options.limits;
+  const launching = { host, steps, hooks, settings, sessionMemoryMb };
   const supervisor = createSupervisor({
-    launch: (id) =>
-      launches.pass(async () => {
-        await syncs.filesOf(pathsOf(id).root);
-        return launchInstance({ host, steps, hooks, settings }, id, pathsOf(id));
-      }),
+    async launch(id) {
+      await syncs.filesOf(pathsOf(id).root);
+      return launchInstance(launching, id, pathsOf(id));
+    },
     hooks,
     logger,
     idleMs: options.idleSeconds * 1_000,

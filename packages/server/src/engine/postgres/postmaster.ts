@@ -32,6 +32,8 @@ export interface PostmasterOptions {
   socketDirectory: string;
   owner: Owner | undefined;
   settings: Settings;
+  /** Most that each of its processes may take, in MiB, beside shared memory; Linux only. */
+  sessionMemoryMb?: number;
   /** How long it may take to get ready; recovery of much WAL takes its time. */
   readyTimeoutMs?: number;
   signal?: AbortSignal;
@@ -61,7 +63,8 @@ export async function startPostmaster(options: PostmasterOptions): Promise<Postm
   const { binaries, data, socketDirectory, owner } = options;
   options.signal?.throwIfAborted();
   await prepareSocketDirectory(socketDirectory, owner);
-  const child = spawn(join(binaries.bin, 'postgres'), argumentsOf(options), {
+  const [program, args] = commandOf(join(binaries.bin, 'postgres'), options);
+  const child = spawn(program, args, {
     cwd: data,
     // Its own session: Ctrl-C in a terminal is for the service, which then stops its servers.
     detached: true,
@@ -85,6 +88,21 @@ export async function startPostmaster(options: PostmasterOptions): Promise<Postm
     throw error;
   }
   return postmaster;
+}
+
+/**
+ * A session can ask for any `work_mem`: with a limit, a query that wants more than there is fails
+ * with "out of memory", and when the machine itself runs out, these processes go before the service.
+ */
+function commandOf(postgres: string, options: PostmasterOptions): [string, string[]] {
+  const { sessionMemoryMb } = options;
+  const args = argumentsOf(options);
+  if (sessionMemoryMb === undefined || process.platform !== 'linux') return [postgres, args];
+  const script = 'ulimit -d "$0"; echo 500 > /proc/self/oom_score_adj; exec "$@" 2>&3';
+  return [
+    '/bin/sh',
+    ['-c', `exec 3>&2 2>/dev/null; ${script}`, String(sessionMemoryMb * 1024), postgres, ...args],
+  ];
 }
 
 function argumentsOf({ data, socketDirectory, settings }: PostmasterOptions): string[] {

@@ -8,6 +8,8 @@ export interface InstanceLimits {
   sharedBuffersMb: number;
   /** Temporary files of one session, in MiB. */
   temporaryFilesMb: number;
+  /** Memory of one session, in MiB, beside the shared buffers. */
+  sessionMemoryMb: number;
 }
 
 /** A customer's database: lean, since hundreds may be awake at once. */

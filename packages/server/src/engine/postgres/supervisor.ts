@@ -3,10 +3,12 @@
 // that has been idle longest makes room. One with a lease is never put to sleep.
 import { EventEmitter, once } from 'node:events';
 import { rm } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
 import { AppError, internal } from '../../kernel/app-error.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Lease } from '../engine.ts';
 import type { FleetHooks, StopReason } from './fleet.ts';
+import { createGate } from './gate.ts';
 import { type Awake, createInstances, type Instance } from './instance.ts';
 import { type Postmaster, socketPort } from './postmaster.ts';
 import { asSuperuser } from './superuser.ts';
@@ -47,6 +49,8 @@ export function createSupervisor(deps: SupervisorDeps) {
   const instances = createInstances((_, from) => {
     if (from.name === 'stopping' || from.name === 'starting') changes.emit('room');
   });
+  // More at a time would only make each of them slower.
+  const launches = createGate(Math.max(4, availableParallelism() * 2));
   let closing = false;
 
   /** A promise of what `work` does after the current phase has been left. */
@@ -75,7 +79,10 @@ export function createSupervisor(deps: SupervisorDeps) {
     const startedMs = performance.now();
     try {
       await room();
-      const postmaster = await deps.launch(instance.id);
+      const postmaster = await launches.pass(async () => {
+        if (closing) throw internal('the service is stopping');
+        return deps.launch(instance.id);
+      });
       counters.wakes++;
       counters.wakeMsTotal += performance.now() - startedMs;
       enter(instance, postmaster);
