@@ -23,7 +23,7 @@ export const pointInTime: BenchCase = {
     'A branch at an instant with 100 MB of log to replay, against the time stock Postgres takes to replay as much of the same work after a crash, with the same memory.',
   async run(context) {
     const megabytes = context.quick ? 20 : 100;
-    const rounds = context.quick ? 1 : 2;
+    const rounds = context.quick ? 1 : 5;
     const plain = await openPlainPostgres();
     const fleet = await startFleetService(['--pool-size', '2', '--history-base-mb', '4096']);
     const theirs: number[] = [];

@@ -46,7 +46,7 @@ export async function openTestEngine(
   const logger = createLogger(process.env.COPPICE_TEST_LOG ?? 'silent');
   const host = await openPostgresHost({
     dataDir,
-    cacheDir: join(root, 'node_modules/.cache/coppice'),
+    cacheDir: process.env.COPPICE_CACHE_DIR ?? join(root, 'node_modules/.cache/coppice'),
     logger,
   });
   let parts: { history: PostgresHistory; fleet: Fleet } | undefined;
