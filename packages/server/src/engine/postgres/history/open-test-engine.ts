@@ -57,7 +57,12 @@ export async function openTestEngine(
       idleSeconds: 300,
       maxRunning: 100,
       poolSize: 0,
-      limits: { connections: 50, sharedBuffersMb: 16, temporaryFilesMb: 1024, sessionMemoryMb: 1024 },
+      limits: {
+        connections: 50,
+        sharedBuffersMb: 16,
+        temporaryFilesMb: 1024,
+        sessionMemoryMb: 1024,
+      },
     },
     createHistory(fleet) {
       const policy = { ...testPolicy, ...options.policy };
