@@ -40,10 +40,12 @@ export const files: BenchCase = {
         database: 'postgres',
       });
       await direct.connect();
+      await delay(1_000);
+      const idle = memoryMb(service.pid);
       const rows = [
+        ...(await memory(context, connect, service.pid, idle)),
         ...(await transfers(context, client, direct)),
         ...(await smallReads(context, connect, direct)),
-        ...(await memory(context, connect, service.pid)),
       ];
       await direct.end();
       client.close();
@@ -198,6 +200,7 @@ async function memory(
   context: BenchContext,
   connect: () => Promise<FilesClient>,
   pid: number,
+  idle: number,
 ): Promise<Row[]> {
   const size = (context.quick ? 32 : 256) * mb;
   const piece = randomBytes(mb);
@@ -205,8 +208,6 @@ async function memory(
     for (let sent = 0; sent < size; sent += piece.length) yield piece;
   }
   const clients = await Promise.all(Array.from({ length: 8 }, connect));
-  await delay(1_000);
-  const idle = memoryMb(pid);
   let peak = idle;
   const sampler = setInterval(() => {
     peak = Math.max(peak, memoryMb(pid));
@@ -225,6 +226,8 @@ async function memory(
     );
   });
   clearInterval(sampler);
+  await clients[0]!.rm('/bench', { recursive: true });
+  await clients[0]!.mkdir('/bench');
   for (const client of clients) client.close();
   return [
     {

@@ -6,6 +6,8 @@ import type { Range, WriteTarget } from '../../kernel/files.ts';
 /** `fs_chunks` holds this many bytes a row. */
 export const chunkBytes = 65_536;
 const queryTimeoutMs = 120_000;
+/** To merge a large upload into a file, chunk by chunk. */
+const adoptTimeoutMs = 15 * 60_000;
 
 interface EntryRow {
   path: string;
@@ -44,13 +46,20 @@ async function rows<R extends pg.QueryResultRow>(
   client: pg.Client,
   text: string,
   values: unknown[],
+  timeoutMs = queryTimeoutMs,
 ): Promise<R[]> {
-  const query = { name: statementName(text), text, values, query_timeout: queryTimeoutMs };
+  const query = { name: statementName(text), text, values, query_timeout: timeoutMs };
   return (await client.query<R>(query)).rows;
 }
 
-async function entry(client: pg.Client, call: string, values: unknown[]): Promise<FileEntry> {
-  return toEntry((await rows<EntryRow>(client, `select * from ${call}`, values))[0]!);
+async function entry(
+  client: pg.Client,
+  call: string,
+  values: unknown[],
+  timeoutMs?: number,
+): Promise<FileEntry> {
+  const [row] = await rows<EntryRow>(client, `select * from ${call}`, values, timeoutMs);
+  return toEntry(row!);
 }
 
 export const stat = (client: pg.Client, path: string, follow: boolean) =>
@@ -192,16 +201,9 @@ export function adopt(client: pg.Client, target: WriteTarget, content: string, s
   const { exclusive = false, parents = false } = target.operation === 'write' ? target : {};
   const [offset, mode] =
     target.operation === 'pwrite' ? [target.offset, null] : [0, target.mode ?? null];
-  return entry(client, 'coppice.fs_adopt($1, $2, $3, $4, $5, $6, $7, $8)', [
-    target.operation,
-    target.path,
-    content,
-    size,
-    offset,
-    mode,
-    exclusive,
-    parents,
-  ]);
+  const values = [target.operation, target.path, content, size, offset, mode, exclusive, parents];
+  const call = 'coppice.fs_adopt($1, $2, $3, $4, $5, $6, $7, $8)';
+  return entry(client, call, values, adoptTimeoutMs);
 }
 
 export async function setQuota(client: pg.Client, quotaBytes: number): Promise<void> {
