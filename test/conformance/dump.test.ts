@@ -128,7 +128,7 @@ const fingerprint = `
     union all select concat('cast ', castsource::regtype, casttarget::regtype) from pg_cast where oid >= 16384 and castmethod = 'i' and castsource = 'address'::regtype
     union all select concat('operator ', oid::regoperator) from pg_operator where oprnamespace = 'public'::regnamespace and oprname = '==='
     union all select concat('rows ', name, (xpath('//d/text()', query_to_xml(format('select md5(string_agg(md5(x::text), '''' order by x::text collate "C")) as d from %s x', oid::regclass), false, true, '')))[1]::text)
-      from rels where relkind in ('r', 'p', 'm')
+      from rels where relkind in ('r', 'p') or relkind = 'm' and (select relispopulated from pg_class c where c.oid = rels.oid)
   ) select line from lines order by line collate "C"`;
 
 async function fingerprintOf(id: string): Promise<string[]> {

@@ -345,11 +345,11 @@ describe('each call is a clean session', () => {
 
   test('what ALTER ROLE and ALTER DATABASE set is seen by the next call', async () => {
     await rows('select 1');
-    await run("alter role admin set work_mem = '9MB'");
+    await rows("alter role admin set work_mem = '9MB'");
     expect(await rows('show work_mem')).toEqual([['9MB']]);
-    await run('alter role admin reset work_mem');
+    await rows('alter role admin reset work_mem');
     expect(await rows('show work_mem')).toEqual([['4MB']]);
-    await run("do $$ begin execute 'alter database postgres set work_mem = ''5MB'''; end $$");
+    await rows("do $$ begin execute 'alter database postgres set work_mem = ''5MB'''; end $$");
     expect(await rows('show work_mem')).toEqual([['5MB']]);
     await run('alter database postgres reset work_mem');
   });

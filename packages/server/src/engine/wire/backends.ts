@@ -135,6 +135,7 @@ export function createBackends(
 
     /** Opens a session whose place is already counted. */
     async function connectReserved(): Promise<Entry> {
+      const { generation } = pool;
       try {
         const backend = await Backend.connect({
           socketDirectory: lease.socketDirectory,
@@ -144,7 +145,7 @@ export function createBackends(
           messageLimitBytes: options.messageLimitBytes,
           timeoutMs: connectTimeoutMs,
         });
-        const entry = { backend, role, generation: pool.generation, idleSinceMs: 0 };
+        const entry = { backend, role, generation, idleSinceMs: 0 };
         backend.onClosed = () => {
           const at = pool.idle.indexOf(entry);
           if (at >= 0) pool.idle.splice(at, 1);

@@ -31,16 +31,18 @@ function writeAll(bytes: Uint8Array): void {
   for (let at = 0; at < bytes.length; ) at += writeSync(socket, bytes, at);
 }
 
-/** Hands on everything up to ReadyForQuery. */
+/** Hands on everything up to ReadyForQuery, in one piece: each piece makes the package copy all. */
 function answerUntilReady(onRawData: (bytes: Uint8Array) => void): void {
+  const answer: Buffer[] = [];
   for (;;) {
     const header = readExact(5);
     const body = readExact(header.readInt32BE(1) - 4);
     budgetBytes -= body.length;
     if (budgetBytes < 0) throw new TooLarge();
-    onRawData(Buffer.concat([header, body]));
-    if (header[0] === 0x5a) return;
+    answer.push(header, body);
+    if (header[0] === 0x5a) break;
   }
+  onRawData(Buffer.concat(answer));
 }
 
 /** The server behind the socket, dressed as what pg_dump's package expects: a PGlite. */

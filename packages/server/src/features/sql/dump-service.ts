@@ -1,5 +1,5 @@
-// Dumps with the real pg_dump: a native one where the service was given one, else the WebAssembly
-// build, in a child process that is bounded in time and size and ends with its client.
+// Dumps with the real pg_dump, built to WebAssembly and so the same everywhere, in a child process
+// that is bounded in time and size and ends with its client.
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
