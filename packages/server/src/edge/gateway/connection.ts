@@ -155,7 +155,8 @@ async function splice(
   const closed = recorder.connection(databaseId);
   try {
     onEstablished();
-    client.write(Buffer.concat([server.greeting, backendKeyData(server.processId, key.secret)]));
+    const ownKey = backendKeyData(server.processId, key.secret);
+    client.write(Buffer.concat([server.greeting, ownKey, server.readyForQuery]));
     const { leftBusy } = await deps.relay.splice({
       client,
       clientRest: channel.release(),

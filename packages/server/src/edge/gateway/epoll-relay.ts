@@ -83,8 +83,10 @@ function createEpollRelay(libc: Libc, streams: Relay, logger: Logger): Relay {
   return {
     async splice(splice) {
       const { client, server, signal } = splice;
-      if (client instanceof TLSSocket || client.destroyed || server.destroyed)
-        return streams.splice(splice);
+      // Bytes that Node still holds for a slow client would be lost with its socket.
+      const isFlushed = client.writableLength === 0 && server.writableLength === 0;
+      const isOpen = !client.destroyed && !server.destroyed;
+      if (client instanceof TLSSocket || !isFlushed || !isOpen) return streams.splice(splice);
       splice.clientRest = Buffer.concat([splice.clientRest, stopReading(client)]);
       splice.serverRest = Buffer.concat([splice.serverRest, stopReading(server)]);
       const descriptors = takeDescriptors(libc, client, server);

@@ -16,8 +16,9 @@ export interface OpenServer {
   socket: Socket;
   /** What was read too much. */
   rest: Buffer;
-  /** Everything the client must see of the start, without the key for cancelling. */
+  /** What the client must see of the start; its own key for cancelling comes between the two. */
   greeting: Buffer;
+  readyForQuery: Buffer;
   processId: number;
   cancelSecret: Buffer;
 }
@@ -78,8 +79,9 @@ async function readGreeting(channel: Channel): Promise<OpenServer> {
       case 'Z':
         return {
           socket: channel.socket,
-          rest: Buffer.concat([whole, channel.release()]),
+          rest: channel.release(),
           greeting: Buffer.concat(greeting),
+          readyForQuery: whole,
           processId,
           cancelSecret,
         };
