@@ -82,7 +82,13 @@ async function onFilesystem(
       const rounds = context.quick ? 2 : sharesBlocks || count === 0 ? 10 : 3;
       for (let round = 0; round < rounds; round++) {
         context.progress(`${where}: branch of ${name}, ${round}`);
-        durations.push(await timed(() => branchAndAsk(fleet, parent.id, `${name} ${round}`)));
+        let id = '';
+        durations.push(
+          await timed(async () => {
+            id = await branchAndAsk(fleet, parent.id, `${name} ${round}`);
+          }),
+        );
+        await fleet.account.delete(`/customer/databases/${id}`);
         if (!sharesBlocks) copies.push(await timed(() => copy(dataDir, parent.id)));
         await rm(join(dataDir, 'copy'), { recursive: true, force: true });
       }
@@ -123,7 +129,7 @@ async function onFilesystem(
   }
 }
 
-async function branchAndAsk(fleet: FleetService, parentId: string, name: string): Promise<void> {
+async function branchAndAsk(fleet: FleetService, parentId: string, name: string): Promise<string> {
   const { status, body } = await fleet.account.post(`/customer/databases/${parentId}/branch`, {
     name,
   });
@@ -132,7 +138,7 @@ async function branchAndAsk(fleet: FleetService, parentId: string, name: string)
   const client = await fleet.connect({ ...body, admin_password: credentials.body.admin_password });
   await client.query('select 1');
   await client.end();
-  await fleet.account.delete(`/customer/databases/${body.id}`);
+  return body.id;
 }
 
 /** As durable as a branch is. */
