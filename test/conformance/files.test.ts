@@ -669,6 +669,32 @@ describe('limits', () => {
   });
 });
 
+test('neither an open connection nor a watch keeps a database awake; a request wakes it', async () => {
+  const sleepy = await startService({ flags: ['--idle-seconds', '1'] });
+  try {
+    const owner = await sleepy.api.register();
+    const { id, admin_password: password } = await owner.database();
+    const socket = await openFileSocket(`${sleepy.baseUrl.replace('http', 'ws')}/fs/${id}`);
+    await socket.ask({ op: 'auth', username: `${id}.admin`, password });
+    await socket.ask({ op: 'write', path: '/file', content: 'x' });
+    await socket.ask({ op: 'watch', path: '/' });
+    const awake = async () =>
+      /^coppice_databases_awake (\d+)$/m.exec(
+        await (await fetch(`${sleepy.baseUrl}/metrics`)).text(),
+      )?.[1];
+    await expect.poll(awake, { timeout: 15_000, interval: 200 }).toBe('0');
+    await owner.sql(id, `select fs.write_text('/file', 'y')`);
+    const { event } = await socket.next((it) => it.event !== undefined);
+    expect(['modified', 'rescan']).toContain(event!.type);
+    expect((await socket.ask({ op: 'read', path: '/file' })).data.content).toBe('y');
+    await expect.poll(awake, { timeout: 15_000, interval: 200 }).toBe('0');
+    expect((await socket.ask({ op: 'read', path: '/file' })).data.content).toBe('y');
+    socket.terminate();
+  } finally {
+    await sleepy.stop();
+  }
+}, 90_000);
+
 test('a branch shows the files and rows of its instant', async () => {
   const socket = await connect();
   await account.sql(database.id, 'create table facts (n int)');
