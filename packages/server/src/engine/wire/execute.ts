@@ -27,7 +27,7 @@ import {
 } from './messages.ts';
 import { encodeParameter } from './parameters.ts';
 import { readError, ServerError } from './server-error.ts';
-import { copiesThroughClient, splitStatements } from './statements.ts';
+import { copiesThroughClient, splitStatements, TooManyStatements } from './statements.ts';
 import { type BuiltinTypes, isOpaque } from './types.ts';
 
 export interface SqlRequest {
@@ -46,7 +46,7 @@ export type SqlOutcome =
   /** `offset`: where in the text the failing statement starts, for its position. */
   | { kind: 'error'; error: ServerError; offset: number; tags: readonly string[] }
   | { kind: 'empty' }
-  | { kind: 'refused'; reason: Refusal | 'encoding' };
+  | { kind: 'refused'; reason: Refusal | 'encoding' | 'too_many' };
 
 interface Session {
   backend: Backend;
@@ -71,6 +71,15 @@ const mayReturnOpaque = /\(|pg_stat/i;
 const describeLimitCharacters = 64 * 1024;
 
 export async function executeSql(session: Session, request: SqlRequest): Promise<SqlOutcome> {
+  try {
+    return await execute(session, request);
+  } catch (error) {
+    if (error instanceof TooManyStatements) return { kind: 'refused', reason: 'too_many' };
+    throw error;
+  }
+}
+
+async function execute(session: Session, request: SqlRequest): Promise<SqlOutcome> {
   if (request.text.includes('\0'))
     return failure(
       new ServerError(

@@ -61,12 +61,12 @@ class CallGuard implements Guard {
   stopReason: StopReason | undefined;
   isDirty = false;
   readonly backend: Backend;
-  readonly #signal: AbortSignal | undefined;
   readonly #terminate: () => Promise<void>;
   readonly #watched: Set<CallGuard>;
   #startedMs = performance.now();
   #stoppedMs = 0;
   #isTerminating = false;
+  #isReleased = false;
 
   constructor(
     backend: Backend,
@@ -75,7 +75,6 @@ class CallGuard implements Guard {
     watched: Set<CallGuard>,
   ) {
     this.backend = backend;
-    this.#signal = signal;
     this.#terminate = terminate;
     this.#watched = watched;
     if (signal?.aborted) this.#onAbort();
@@ -99,13 +98,15 @@ class CallGuard implements Guard {
 
   release(): void {
     this.#watched.delete(this);
-    this.#signal?.removeEventListener('abort', this.#onAbort);
+    this.#isReleased = true;
   }
 
+  /** The signal dies with its call, and this listener with it: taking it off would cost more. */
   readonly #onAbort = (): void => this.#stop('client_gone');
 
   #stop(reason: StopReason): void {
-    if (this.stopReason) return;
+    // After the call the session belongs to somebody else.
+    if (this.stopReason || this.#isReleased) return;
     this.stopReason = reason;
     this.#stoppedMs = performance.now();
     this.backend.cancel();

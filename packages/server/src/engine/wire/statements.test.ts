@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { copiesThroughClient, splitStatements } from './statements.ts';
+import { copiesThroughClient, splitStatements, TooManyStatements } from './statements.ts';
 
 const pieces = (text: string) =>
   splitStatements(text).map(({ start, end }) => text.slice(start, end).trim());
@@ -33,6 +33,7 @@ test.each<[string, string[]]>([
   ["select 'unfinished; select 2", ["select 'unfinished; select 2"]],
   ['select $x$ unfinished; select 2', ['select $x$ unfinished; select 2']],
   ['/* unfinished ; select 1', []],
+  ['*; + ;', ['*', '+']],
 ])('%s', (text, expected) => {
   expect(pieces(text)).toEqual(expected);
 });
@@ -55,4 +56,19 @@ test('COPY that needs the client', () => {
     false,
     false,
   ]);
+});
+
+test('hostile texts take time in proportion to their length, and no more than so many statements', () => {
+  const startedMs = performance.now();
+  for (const text of [
+    ';'.repeat(2_000_000),
+    `select E'${"''".repeat(1_000_000)}'`,
+    '/*'.repeat(1_000_000),
+    '$a$ $b$ '.repeat(200_000),
+    '('.repeat(1_000_000),
+  ])
+    splitStatements(text);
+  expect(() => splitStatements('a;'.repeat(1_000_000))).toThrow(TooManyStatements);
+  // A tenth of that on an idle machine; the square of it for one that is not linear.
+  expect(performance.now() - startedMs).toBeLessThan(10_000);
 });

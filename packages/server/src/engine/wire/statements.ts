@@ -11,8 +11,17 @@ export interface Statement {
 }
 
 const token =
-  /--[^\r\n]*|\/\*|'|"|\$(?:[A-Za-z_\u0080-\uffff][A-Za-z0-9_\u0080-\uffff]*)?\$|[A-Za-z_\u0080-\uffff][A-Za-z0-9_$\u0080-\uffff]*|\d[\w.]*|[();]/g;
+  /--[^\r\n]*|\/\*|'|"|\$(?:[A-Za-z_\u0080-\uffff][A-Za-z0-9_\u0080-\uffff]*)?\$|[A-Za-z_\u0080-\uffff][A-Za-z0-9_$\u0080-\uffff]*|\d[\w.]*|\S/g;
+const isWord = /^[A-Za-z_\u0080-\uffff]/;
 const wordsKept = 4;
+/** A text of more is no script that anyone wrote, and would take memory out of proportion. */
+const statementLimit = 100_000;
+
+export class TooManyStatements extends Error {
+  constructor() {
+    super(`more than ${statementLimit} statements: send them in several calls`);
+  }
+}
 
 export function splitStatements(text: string): Statement[] {
   const statements: Statement[] = [];
@@ -24,8 +33,10 @@ export function splitStatements(text: string): Statement[] {
   let at = 0;
 
   function finish(end: number): void {
-    if (hasContent || /\S/.test(withoutComments(text, start, end)))
+    if (hasContent) {
+      if (statements.length === statementLimit) throw new TooManyStatements();
       statements.push({ start, end, words });
+    }
     start = end + 1;
     words = [];
     hasContent = false;
@@ -51,7 +62,7 @@ export function splitStatements(text: string): Statement[] {
     } else if (found === '"') {
       hasContent = true;
       at = endOfQuoted(text, at, '"', false);
-    } else if (found.startsWith('$')) {
+    } else if (found.startsWith('$') && found.length > 1) {
       hasContent = true;
       const close = text.indexOf(found, at);
       at = close < 0 ? text.length : close + found.length;
@@ -63,7 +74,8 @@ export function splitStatements(text: string): Statement[] {
       parentheses = Math.max(0, parentheses - 1);
     } else if (found === ';') {
       if (parentheses === 0 && blocks === 0) finish(match.index);
-    } else {
+    } else if (!isWord.test(found)) hasContent = true;
+    else {
       hasContent = true;
       const word = found.toLowerCase();
       if (words.length < wordsKept) words.push(word);
@@ -101,32 +113,14 @@ function endOfComment(text: string, start: number): number {
 }
 
 function endOfQuoted(text: string, start: number, quote: string, escaped: boolean): number {
-  let at = start;
-  for (;;) {
-    const close = text.indexOf(quote, at);
-    if (close < 0) return text.length;
-    if (escaped) {
-      const slash = text.indexOf('\\', at);
-      if (slash >= 0 && slash < close) {
-        at = slash + 2;
-        continue;
-      }
+  const code = quote.charCodeAt(0);
+  for (let at = start; at < text.length; at++) {
+    const current = text.charCodeAt(at);
+    if (escaped && current === 0x5c) at++;
+    else if (current === code) {
+      if (text.charCodeAt(at + 1) !== code) return at + 1;
+      at++;
     }
-    if (text[close + 1] !== quote) return close + 1;
-    at = close + 2;
   }
-}
-
-function withoutComments(text: string, start: number, end: number): string {
-  let left = '';
-  let at = start;
-  const bound = /--[^\r\n]*|\/\*/g;
-  while (at < end) {
-    bound.lastIndex = at;
-    const match = bound.exec(text);
-    if (!match || match.index >= end) break;
-    left += text.slice(at, match.index);
-    at = match[0] === '/*' ? endOfComment(text, bound.lastIndex) : bound.lastIndex;
-  }
-  return left + text.slice(Math.min(at, end), end);
+  return text.length;
 }

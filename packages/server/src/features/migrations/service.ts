@@ -12,6 +12,7 @@ import {
   copiesThroughClient,
   type Statement,
   splitStatements,
+  TooManyStatements,
 } from '../../engine/wire/statements.ts';
 import { badRequest, conflict, rateLimited, unprocessable } from '../../kernel/app-error.ts';
 import { createTurns } from '../../kernel/turns.ts';
@@ -127,9 +128,17 @@ function refused(error: ServerError, sql: string, offset: number) {
 const timedOut = () =>
   unprocessable('canceling the migration: a statement took longer than the limit; nothing applied');
 
+function split(sql: string): Statement[] {
+  try {
+    return splitStatements(sql);
+  } catch (error) {
+    throw error instanceof TooManyStatements ? unprocessable(error.message) : error;
+  }
+}
+
 /** What could leave the transaction, or hold up the statements behind it, never starts. */
 function refuseEscapes(sql: string): void {
-  const statements = splitStatements(sql);
+  const statements = split(sql);
   const control = statements.find(endsTransaction);
   if (control)
     throw unprocessable(

@@ -5,6 +5,7 @@ import { type Backends, QueueTimeout, type Use } from '../../engine/wire/backend
 import { executeSql, type SqlOutcome } from '../../engine/wire/execute.ts';
 import type { JsonText } from '../../engine/wire/json-writer.ts';
 import { ServerError } from '../../engine/wire/server-error.ts';
+import { TooManyStatements } from '../../engine/wire/statements.ts';
 import {
   type AppError,
   badRequest,
@@ -150,6 +151,7 @@ const refusals: Record<
   too_large: ({ resultBytes }) =>
     `the result is larger than ${resultBytes / 1024 / 1024} MiB, the limit over HTTP: ` +
     'ask for fewer rows or columns (LIMIT), or connect with the connection string',
+  too_many: () => new TooManyStatements().message,
   encoding: () => 'the result is not UTF-8: leave client_encoding as it is',
 };
 
