@@ -122,7 +122,7 @@ async function connectRows(subjects: Record<Name, Subject>, context: BenchContex
       PgBouncer: connect(subjects.PgBouncer),
       Coppice: connect(subjects.Coppice),
     },
-    { rounds: context.quick ? 20 : 300, context },
+    { rounds: context.quick ? 20 : 300, warmup: context.quick ? 20 : 150, context },
   );
   return (Object.keys(timings) as Name[]).map((name) => ({
     what: `connect, ${name}`,
