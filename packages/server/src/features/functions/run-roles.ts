@@ -40,11 +40,18 @@ export function createRunRoles(deps: { sessions: Sessions }): RunRoles {
     });
   }
 
-  async function standIn(databaseId: string, role: string, bypassRls: boolean): Promise<string> {
+  /** `made`: the one that is known to be there. */
+  async function standIn(
+    databaseId: string,
+    role: string,
+    bypassRls: boolean,
+    made: string | undefined,
+  ): Promise<string> {
     const found = await find(databaseId, role);
     if (!found) throw new Error(`role "${role}" does not exist`);
     if (!bypassRls && found.rolcanlogin) return role;
     const name = `coppice_${bypassRls ? 'bypass' : 'as'}_${found.oid}`;
+    if (name === made) return name;
     const [own, target] = [quoteIdent(name), quoteIdent(role)];
     await deps.sessions.use(databaseId, { role: 'postgres' }, async (client) => {
       await client.query('begin');
@@ -71,8 +78,9 @@ export function createRunRoles(deps: { sessions: Sessions }): RunRoles {
       const key = `${bypassRls}/${role}`;
       const roles = known.get(databaseId) ?? new Map<string, string>();
       const cached = roles.get(key);
-      if (cached !== undefined) return cached;
-      const name = await standIn(databaseId, role, bypassRls);
+      if (cached === role) return role;
+      // A stand-in outlives its role: see that it is still the one for the role of this name.
+      const name = await standIn(databaseId, role, bypassRls, cached);
       roles.set(key, name);
       known.set(databaseId, roles);
       return name;

@@ -1,7 +1,9 @@
-// The life of a run: a row `running` before the handler begins, exactly one final status after.
+// The life of a run: a row `running` before it has any effect outside its sandbox, exactly one final
+// status after.
 //
 //   (row inserted) running ──► completed | failed | timed_out
 //                     └──────► failed, by any process, once the one that ran it is gone
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Metastore } from '../../engine/metastore/metastore.ts';
 import { createTrustedCache } from '../../engine/metastore/trusted-cache.ts';
 import { PoolExhausted } from '../../engine/runtime/pool.ts';
@@ -54,6 +56,16 @@ export interface RunResult {
   result_json: string;
 }
 
+interface StartedRun {
+  id: string;
+  version: store.VersionRow;
+  triggerType: string;
+  options: InvokeOptions;
+  secrets: ReadonlyMap<string, Secret>;
+  /** Resolves when its row is there. */
+  recorded: Promise<unknown>;
+}
+
 interface RunningRun {
   log: RunLog;
   done: Promise<unknown>;
@@ -61,7 +73,14 @@ interface RunningRun {
 
 export type Runs = ReturnType<typeof createRuns>;
 
+const unreadableSecrets: Outcome = {
+  status: 'failed',
+  error: { name: 'SecretError', message: 'the secrets of the function cannot be opened' },
+};
+const foreignKeyViolation = '23503';
 const logSaveIntervalMs = 2_000;
+/** The record of a run must get its end, also when the control database has just restarted. */
+const finishRetryMs = [100, 1_000, 3_000];
 const otherProcessPollMs = 250;
 
 export function createRuns(deps: RunsDeps) {
@@ -93,18 +112,25 @@ export function createRuns(deps: RunsDeps) {
       throw rateLimited('too many invocations of this function; try again later', waitSeconds);
 
     const runId = newId('run');
-    const inserted = await runStore.insertRun(metastore.pool, {
-      id: runId,
-      functionId,
-      versionId: version.id,
-      triggerType: 'invoke',
-      runAs: version.run_as,
-      owner: deps.owner,
-      idempotencyKey: options.idempotencyKey ?? null,
-    });
-    if (!inserted) return firstAnswer(functionId, options.idempotencyKey!, version.timeout_ms);
+    const recorded = runStore
+      .insertRun(metastore.pool, {
+        id: runId,
+        functionId,
+        versionId: version.id,
+        triggerType: 'invoke',
+        runAs: version.run_as,
+        owner: deps.owner,
+        idempotencyKey: options.idempotencyKey ?? null,
+      })
+      .catch((error: { code?: string }) => {
+        // Its database was deleted since it was looked up.
+        throw error.code === foreignKeyViolation ? notFound('function') : error;
+      });
+    recorded.catch(() => {}); // whoever awaits it hears of it
+    if (options.idempotencyKey !== undefined && !(await recorded))
+      return firstAnswer(functionId, options.idempotencyKey, version.timeout_ms);
     try {
-      return await execute(runId, version, 'invoke', options);
+      return await execute(runId, version, 'invoke', options, recorded);
     } catch (error) {
       if (!(error instanceof PoolExhausted)) throw error;
       await runStore.deleteRun(metastore, runId);
@@ -123,23 +149,29 @@ export function createRuns(deps: RunsDeps) {
         return toResult(functionId, answer);
       const here = running.get(answer.id);
       if (here) await here.done.catch(() => {});
-      else await new Promise((resolve) => setTimeout(resolve, otherProcessPollMs));
+      else await delay(otherProcessPollMs);
     }
   }
 
-  /** Runs a version whose run row is there, and writes the row's end. */
+  /** Runs a version whose run is `recorded`, and writes the record's end. */
   function execute(
     runId: string,
     version: store.VersionRow,
     triggerType: string,
     options: InvokeOptions,
+    recorded: Promise<unknown>,
   ): Promise<RunResult> {
-    const secrets = deps.secrets.reveal(version.database_id, version.secret_bindings);
     const entry = {} as RunningRun;
     const work = async () => {
-      const revealed = await secrets;
-      entry.log = createRunLog(clock, revealed.values());
-      const outcome = await carryOut(runId, version, triggerType, options, revealed, entry.log);
+      // Code that can reach the world waits for its record; the rest starts meanwhile.
+      if (version.network_allowlist.length > 0) await recorded;
+      const secrets = await reveal(version);
+      entry.log = createRunLog(clock, secrets?.values() ?? []);
+      const outcome: Outcome = secrets
+        ? await carryOut({ id: runId, version, triggerType, options, secrets, recorded }, entry.log)
+            // Also one that never began is taken back only once it is there.
+            .finally(() => recorded)
+        : unreadableSecrets;
       return finish(runId, version, outcome, entry.log);
     };
     const done = work();
@@ -148,14 +180,17 @@ export function createRuns(deps: RunsDeps) {
     return done.finally(() => running.delete(runId));
   }
 
-  async function carryOut(
-    runId: string,
-    version: store.VersionRow,
-    triggerType: string,
-    options: InvokeOptions,
-    secrets: ReadonlyMap<string, Secret>,
-    log: RunLog,
-  ): Promise<Outcome> {
+  async function reveal(version: store.VersionRow): Promise<Map<string, Secret> | undefined> {
+    try {
+      return await deps.secrets.reveal(version.database_id, version.secret_bindings);
+    } catch (error) {
+      logger.error({ err: error, functionId: version.function_id }, 'secrets cannot be opened');
+      return undefined;
+    }
+  }
+
+  async function carryOut(run: StartedRun, log: RunLog): Promise<Outcome> {
+    const { id: runId, version, triggerType, options, secrets } = run;
     const databaseId = version.database_id;
     const database = createDatabaseCalls(
       { sessions: deps.sessions, roles: deps.roles },
@@ -185,7 +220,10 @@ export function createRuns(deps: RunsDeps) {
           secrets: Object.fromEntries([...secrets].map(([name, value]) => [name, value.reveal()])),
           timeoutMs: version.timeout_ms,
           onLog: log.add,
-          onCall: (method, args, bytes) => call(database, files, method, args, bytes),
+          onCall: async (method, args, bytes) => {
+            await run.recorded;
+            return call(database, files, method, args, bytes);
+          },
         },
       });
     } catch (error) {
@@ -226,7 +264,9 @@ export function createRuns(deps: RunsDeps) {
     log: RunLog,
   ): Promise<RunResult> {
     const end = finalState(version, outcome, log);
-    const ended = await runStore.finishRun(metastore.pool, runId, { ...end, logs: log.text() });
+    const ended = await retrying(() =>
+      runStore.finishRun(metastore.pool, runId, { ...end, logs: log.text() }),
+    );
     const answer = {
       id: runId,
       version_id: version.id,
@@ -268,7 +308,7 @@ export function createRuns(deps: RunsDeps) {
     async runScheduled(databaseId: string, functionId: string, runId: string): Promise<void> {
       const { version } = await find(databaseId, functionId);
       try {
-        await execute(runId, version, 'cron', { input: {} });
+        await execute(runId, version, 'cron', { input: {} }, Promise.resolve());
       } catch (error) {
         if (!(error instanceof PoolExhausted)) throw error;
         const failure = { name: 'BusyError', message: 'no sandbox became free in time' };
@@ -298,6 +338,16 @@ export function createRuns(deps: RunsDeps) {
     },
     settled: () => Promise.allSettled([...running.values()].map(({ done }) => done)),
   };
+}
+
+async function retrying<T>(work: () => Promise<T>): Promise<T> {
+  for (const delayMs of finishRetryMs)
+    try {
+      return await work();
+    } catch {
+      await delay(delayMs);
+    }
+  return work();
 }
 
 const toResult = (functionId: string, answer: runStore.RunAnswer): RunResult => ({
