@@ -1,9 +1,12 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { Account } from '../support/api.ts';
 import { type RunningService, startService } from '../support/service.ts';
+
+// On a busy machine a copy and a start take their time.
+vi.setConfig({ testTimeout: 120_000 });
 
 let service: RunningService;
 let account: Account;

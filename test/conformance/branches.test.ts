@@ -1,7 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { Account } from '../support/api.ts';
 import { type RunningService, startService } from '../support/service.ts';
+
+// On a busy machine a copy and a start take their time.
+vi.setConfig({ testTimeout: 120_000 });
 
 let service: RunningService;
 let account: Account;

@@ -27,6 +27,8 @@ export interface CloneBatch {
 }
 
 export interface ClonePool {
+  /** Starts the threads, so that the first batch does not wait for them. */
+  warm(): void;
   run(batch: CloneBatch): Promise<void>;
   close(): Promise<void>;
 }
@@ -82,6 +84,9 @@ export function createClonePool(
   }
 
   return {
+    warm() {
+      while (threads.size < size) start().worker.unref();
+    },
     run(batch) {
       if (closed) return Promise.reject(new Error('the clone pool is closed'));
       return new Promise((resolve, reject) => {

@@ -1,8 +1,11 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { OutsideHistory } from '../../engine.ts';
 import { nowMicros, openTestEngine, type TestEngine } from './open-test-engine.ts';
+
+// On a busy machine a copy and a start take their time.
+vi.setConfig({ testTimeout: 120_000 });
 
 let test: TestEngine;
 beforeAll(async () => {

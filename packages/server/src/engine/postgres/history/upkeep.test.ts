@@ -1,9 +1,12 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, expect, it } from 'vitest';
+import { afterEach, expect, it, vi } from 'vitest';
 import { OutsideHistory } from '../../engine.ts';
 import { diskBytes } from './clone-tree.ts';
 import { nowMicros, openTestEngine, type TestEngine } from './open-test-engine.ts';
+
+// On a busy machine a copy and a start take their time.
+vi.setConfig({ testTimeout: 120_000 });
 
 let test: TestEngine;
 afterEach(() => test.close());
