@@ -75,7 +75,10 @@ test('calls over HTTP, grouped by normalised query, slowest first', async () => 
 
 test('at most 50 samples, long queries cut', async () => {
   const { id } = await account.database();
-  for (let n = 0; n < 60; n++) await account.sql(id, `select 1 as column_${n}`);
+  for (let n = 0; n < 60; n++) {
+    const letters = String.fromCharCode(97 + (n % 26), 97 + Math.floor(n / 26));
+    await account.post(`/customer/databases/${id}/sql`, { query: `table missing_${letters}` });
+  }
   await account.sql(id, `select ${'1 + '.repeat(2_000)} 1, pg_sleep(0.5)`);
   const { samples } = await observe(id);
   expect(samples.length).toBe(50);
