@@ -75,7 +75,7 @@ test.each([
   ['a file of the host', () => text("import x from '/etc/hostname'; x()"), /outside the bundle/],
   [
     'a way up',
-    () => text("import x from '../../../etc/hostname'; x()"),
+    () => text('import x from "../../../etc/hostname"; x()'),
     /not in the bundle|outside/,
   ],
   [
