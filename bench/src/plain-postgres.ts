@@ -6,6 +6,7 @@ import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { openPostgresHost } from '../../packages/server/src/engine/postgres/postgres-host.ts';
 import { startPostmaster } from '../../packages/server/src/engine/postgres/postmaster.ts';
+import { instanceSettings } from '../../packages/server/src/engine/postgres/server-settings.ts';
 import { createLogger } from '../../packages/server/src/kernel/logger.ts';
 
 const cacheDir = resolve(fileURLToPath(import.meta.url), '../../../node_modules/.cache/coppice');
@@ -17,6 +18,8 @@ export interface PlainPostgres {
 }
 
 export interface PreparedPostgres {
+  /** What the service starts databases with. */
+  instanceSettings: Record<string, string>;
   /** `settings` come on top of stock ones. */
   start(settings?: Record<string, string>): Promise<PlainPostgres>;
 }
@@ -42,6 +45,12 @@ export async function openPlainPostgres(): Promise<PlainPostgresSource> {
     const data = join(host.layout.drafts, randomUUID());
     await host.trees.copy(blank, data, { owner });
     return {
+      instanceSettings: instanceSettings(host.binaries, {
+        connections: 60,
+        sharedBuffersMb: 16,
+        temporaryFilesMb: 5120,
+        sessionMemoryMb: 2048,
+      }),
       async start(settings = {}) {
         const postmaster = await startPostmaster({
           binaries: host.binaries,

@@ -1,11 +1,7 @@
 import pg from 'pg';
 import { startFleetService, untilMetric } from '../fleet-service.ts';
 import { type BenchCase, summarize, timed } from '../harness.ts';
-import {
-  openPlainPostgres,
-  type PlainPostgres,
-  type PlainPostgresSource,
-} from '../plain-postgres.ts';
+import { openPlainPostgres, type PlainPostgres, type PreparedPostgres } from '../plain-postgres.ts';
 
 export const wake: BenchCase = {
   name: 'wake',
@@ -24,6 +20,8 @@ export const wake: BenchCase = {
         await client.end();
       }
       await untilMetric(fleet, 'databases_awake', (n) => n === 0);
+      const prepared = await plain.prepare();
+      await bareStart(prepared);
       const ours: number[] = [];
       const theirs: number[] = [];
       for (const [round, database] of databases.entries()) {
@@ -35,7 +33,7 @@ export const wake: BenchCase = {
             await client.end();
           }),
         );
-        theirs.push(await bareStart(plain));
+        theirs.push(await bareStart(prepared));
       }
       const mine = summarize(ours);
       const bare = summarize(theirs);
@@ -54,16 +52,11 @@ export const wake: BenchCase = {
   },
 };
 
-/** The same settings as the service's, but nothing around it. */
-async function bareStart(plain: PlainPostgresSource): Promise<number> {
-  const prepared = await plain.prepare();
+/** The same settings as the service's and a server that has run before, but nothing around it. */
+async function bareStart(prepared: PreparedPostgres): Promise<number> {
   let server: PlainPostgres | undefined;
   const ms = await timed(async () => {
-    server = await prepared.start({
-      shared_buffers: '16MB',
-      max_connections: '60',
-      huge_pages: 'off',
-    });
+    server = await prepared.start(prepared.instanceSettings);
     const client = new pg.Client({
       host: server.socketDirectory,
       user: 'postgres',
