@@ -116,8 +116,13 @@ describe('backups', () => {
 });
 
 describe('restores', () => {
+  /** Holds the rows 1 and 2. */
+  let backup: { id: string };
+  beforeAll(async () => {
+    backup = await backUp();
+  }, 120_000);
+
   test('make a new database of what was backed up', async () => {
-    const backup = await backUp();
     await account.sql(databaseId, 'insert into t values (3)');
     const restored = await restore(backup.id, 'restored');
     expect(restored).toEqual({
@@ -150,7 +155,6 @@ describe('restores', () => {
   });
 
   test('with the same idempotency_key are the same', async () => {
-    const backup = await backUp();
     const body = { backup_id: backup.id, target_name: 'once', idempotency_key: 'key 1' };
     const answers = await Promise.all(
       [1, 2, 3].map(() => account.post('/customer/restores', body)),
@@ -167,7 +171,6 @@ describe('restores', () => {
   });
 
   test('onto a name in use are 409, also one that is being restored', async () => {
-    const backup = await backUp();
     const to = (target_name: string) =>
       account.post('/customer/restores', { backup_id: backup.id, target_name });
     expect((await to('shop')).status).toBe(409);
@@ -189,7 +192,6 @@ describe('restores', () => {
   });
 
   test('beyond the quota are 422', async () => {
-    const backup = await backUp();
     const extra: string[] = [];
     for (;;) {
       const answer = await account.post('/customer/databases', { name: `extra ${extra.length}` });
@@ -219,7 +221,6 @@ describe('restores', () => {
     expect((await account.get('/customer/restores/rst_nothing')).status).toBe(404);
     const unknown = { backup_id: 'bkp_nothing', target_name: 'x' };
     expect((await account.post('/customer/restores', unknown)).status).toBe(404);
-    const backup = await backUp();
     const { id, database_id } = await restore(backup.id, 'mine');
     const stranger = await service.api.register();
     expect((await stranger.get(`/customer/restores/${id}`)).status).toBe(404);
@@ -227,13 +228,13 @@ describe('restores', () => {
   });
 
   test('of a damaged backup fail and say why; nothing is left', async () => {
-    const backup = await backUp();
-    const path = join(service.dataDir, 'backups', `${backup.id}.backup`);
+    const damaged = await backUp();
+    const path = join(service.dataDir, 'backups', `${damaged.id}.backup`);
     const bytes = await readFile(path);
     const at = Math.floor(bytes.length / 2);
     bytes[at] = bytes[at]! ^ 0x10;
     await writeFile(path, bytes);
-    const failed = await restore(backup.id, 'damaged');
+    const failed = await restore(damaged.id, 'damaged');
     expect(failed).toMatchObject({ state: 'failed', database_id: null });
     expect(failed.error).toMatch(/damaged at byte \d+/);
     expect(failed.error).not.toContain(service.dataDir);
