@@ -35,7 +35,9 @@ export async function openMetastore(options: MetastoreOptions): Promise<Metastor
     max: options.poolSize ?? 10,
     connectionTimeoutMillis: 10_000,
   });
-  pool.on('error', (error) => logger.warn({ err: error }, 'control database connection lost'));
+  pool.on('error', (error) =>
+    logger.warn({ reason: error.message }, 'control database connection lost'),
+  );
   try {
     await applySchema(pool, schemaDirectory, logger);
   } catch (error) {
