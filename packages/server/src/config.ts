@@ -91,7 +91,7 @@ export const settings = {
   gatewayRequireTls: flag('Refuse Postgres connections that are not encrypted'),
   gatewayConnections: number(
     0,
-    'Postgres connections of clients to one database; 0: what the database takes, less 8',
+    'Postgres connections of clients to one database; 0: what the database takes, less 20',
   ),
   gatewayIdleSeconds: number(
     86_400,

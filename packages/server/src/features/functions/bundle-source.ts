@@ -1,11 +1,8 @@
 // Fetches the code of a function from where `bundle_ref` says: the reference itself (`data:`), the
 // database's own files, or the web.
-import { lookup } from 'node:dns';
-import { isIP, type LookupFunction } from 'node:net';
-import { Agent, request } from 'undici';
 import type { Files } from '../../kernel/files.ts';
 import { FileError } from '../../kernel/files.ts';
-import { isPublicAddress } from '../../kernel/public-address.ts';
+import { createGuardedFetch, FetchRefused } from '../../kernel/guarded-fetch.ts';
 
 /** It is not there, or not yet: worth another try later. */
 export class BundleUnreachable extends Error {}
@@ -25,15 +22,18 @@ export interface BundleSource {
 const maxBytes = 32 * 1024 * 1024;
 const tooLarge = () => new BundleInvalid(`the bundle is larger than ${maxBytes / 1024 / 1024} MiB`);
 const fetchTimeoutMs = 15_000;
-const maxRedirects = 5;
 
 export function createBundleSource(deps: {
   files: Pick<Files, 'readStream'>;
   /** Whether the web includes this machine and its private network. */
   allowPrivate: boolean;
 }): BundleSource {
-  const agent = new Agent({
-    connect: { lookup: deps.allowPrivate ? undefined : lookUpPublic, timeout: 5_000 },
+  const web = createGuardedFetch({
+    allowPrivate: deps.allowPrivate,
+    // Plain http is for development, on this machine.
+    allowHttp: (host) => deps.allowPrivate && isLoopbackName(host),
+    timeoutMs: fetchTimeoutMs,
+    maxBytes,
   });
 
   async function fromFiles(databaseId: string, path: string): Promise<Bundle> {
@@ -56,42 +56,14 @@ export function createBundleSource(deps: {
   }
 
   async function fromWeb(ref: string): Promise<Bundle> {
-    let url = new URL(ref);
-    const signal = AbortSignal.timeout(fetchTimeoutMs);
-    for (let hop = 0; hop <= maxRedirects; hop++) {
-      admit(url);
-      const { statusCode, headers, body } = await request(url, { dispatcher: agent, signal });
-      if (statusCode >= 300 && statusCode < 400 && typeof headers.location === 'string') {
-        await body.dump();
-        url = new URL(headers.location, url);
-        continue;
-      }
-      if (statusCode !== 200) {
-        await body.dump();
-        throw new BundleUnreachable(`${url.host} answered ${statusCode} for the bundle`);
-      }
-      const chunks: Buffer[] = [];
-      let length = 0;
-      for await (const chunk of body) {
-        length += (chunk as Buffer).length;
-        if (length > maxBytes) throw tooLarge();
-        chunks.push(chunk as Buffer);
-      }
-      const isTypeScript = looksTyped(url.pathname) || looksTyped(String(headers['content-type']));
-      return { bytes: Buffer.concat(chunks), isTypeScript };
+    try {
+      const { bytes, url, contentType } = await web.fetch(ref);
+      return { bytes, isTypeScript: looksTyped(url.pathname) || looksTyped(contentType) };
+    } catch (error) {
+      if (!(error instanceof FetchRefused)) throw error;
+      if (error.isTooLarge) throw tooLarge();
+      throw new BundleUnreachable(`the bundle ${error.message}`, { cause: error });
     }
-    throw new BundleUnreachable('the bundle redirects too often');
-  }
-
-  /** Plain http is for development, on this machine. */
-  function admit(url: URL): void {
-    const host = url.hostname.replace(/^\[|\]$/g, '');
-    const isLocal = host === 'localhost' || host === '::1' || /^127\./.test(host);
-    if (url.protocol !== 'https:' && !(url.protocol === 'http:' && isLocal && deps.allowPrivate))
-      throw new BundleUnreachable('a bundle on the web must be at an https:// address');
-    // Names are checked when they are looked up.
-    if (isIP(host) && !deps.allowPrivate && !isPublicAddress(host))
-      throw new BundleUnreachable(`${host} is not a public address`);
   }
 
   return {
@@ -99,10 +71,7 @@ export function createBundleSource(deps: {
       if (/^data:/i.test(ref)) return fromDataUrl(ref);
       if (/^https?:/i.test(ref)) {
         if (!URL.canParse(ref)) throw new BundleInvalid('bundle_ref is not a valid URL');
-        return fromWeb(ref).catch((error: Error) => {
-          if (error instanceof BundleUnreachable || error instanceof BundleInvalid) throw error;
-          throw new BundleUnreachable(`the bundle cannot be fetched: ${error.message}`);
-        });
+        return fromWeb(ref);
       }
       const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(ref)?.[1] ?? 'fs';
       const path = ref.replace(/^fs:(\/\/)?/i, '');
@@ -112,7 +81,7 @@ export function createBundleSource(deps: {
         );
       return fromFiles(databaseId, path.startsWith('/') ? path : `/${path}`);
     },
-    close: () => agent.close(),
+    close: web.close,
   };
 }
 
@@ -147,14 +116,5 @@ function percentDecode(text: string): Buffer {
   );
 }
 
-/** As `dns.lookup`, without the addresses that are nobody's business. */
-const lookUpPublic: LookupFunction = (host, options, done) => {
-  lookup(host, { ...options, all: true }, (error, addresses) => {
-    if (error) return done(error, '');
-    const allowed = addresses.filter(({ address }) => isPublicAddress(address));
-    const first = allowed[0];
-    if (!first) return done(new Error(`${host} does not lead to a public address`), '');
-    if (options.all) done(null, allowed);
-    else done(null, first.address, first.family);
-  });
-};
+const isLoopbackName = (host: string) =>
+  host === 'localhost' || host === '::1' || host.startsWith('127.');
