@@ -45,7 +45,8 @@ export async function openTestFleet(options: TestFleetOptions = {}): Promise<Tes
   const logger = createLogger('silent');
   const host = await openPostgresHost({
     dataDir,
-    cacheDir: options.cacheDir ?? testCacheDir,
+    // A system Postgres needs paths that its own uid can walk, and a clone may lie where it can't.
+    cacheDir: options.cacheDir ?? (options.postgresBin ? dataDir : testCacheDir),
     postgresBin: options.postgresBin,
     logger,
   });
