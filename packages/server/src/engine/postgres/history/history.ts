@@ -45,6 +45,13 @@ export interface HistoryDeps {
   logger: Logger;
 }
 
+/** A draft that is ready to replay its log. */
+interface Filled {
+  target: RecoveryTarget;
+  /** Its files are on disk, or recovery, which begins with a label, will see to that itself. */
+  isSynced: boolean;
+}
+
 export interface PostgresHistory extends History {
   readonly upkeep: Upkeep;
   close(): Promise<void>;
@@ -69,14 +76,17 @@ export function createHistory(deps: HistoryDeps): PostgresHistory {
   async function build(
     id: string,
     adminVerifier: string,
-    fill: (draft: Draft) => Promise<RecoveryTarget>,
+    fill: (draft: Draft) => Promise<Filled>,
     signal?: AbortSignal,
   ): Promise<void> {
     const draft = await fleet.prepareDraft();
     try {
-      const target = await fill(draft);
+      const { target, isSynced } = await fill(draft);
+      const syncing = isSynced ? Promise.resolve() : syncFilesystem(draft.paths.root);
+      syncing.catch(() => {});
       const running = await recover(fleet, draft, target, signal);
       try {
+        await syncing;
         signal?.throwIfAborted();
         await fleet.adopt(draft, id, { adminVerifier, running });
       } catch (error) {
@@ -91,7 +101,7 @@ export function createHistory(deps: HistoryDeps): PostgresHistory {
   }
 
   /** The parent as it is now, without stopping it. */
-  async function copyNow(parentId: string, draft: Draft): Promise<RecoveryTarget> {
+  async function copyNow(parentId: string, draft: Draft): Promise<Filled> {
     const parent = fleet.paths(parentId);
     const { owner, paths } = draft;
     await gates.shared(parentId, async () => {
@@ -116,15 +126,15 @@ export function createHistory(deps: HistoryDeps): PostgresHistory {
       await placeWal(pool, 'copy', own, join(paths.data, 'pg_wal'), owner);
       await placeWal(pool, 'link', before, join(paths.history, 'wal'));
     });
-    return { kind: 'consistent' };
+    return { target: { kind: 'consistent' }, isSynced: true };
   }
 
   /** The parent as it was: its last base before that instant, and the log from there to beyond it. */
-  async function copyAt(parentId: string, atMicros: bigint, draft: Draft): Promise<RecoveryTarget> {
+  async function copyAt(parentId: string, atMicros: bigint, draft: Draft): Promise<Filled> {
     const parent = fleet.paths(parentId);
     const { owner, paths } = draft;
     const mark = await markAfter(parentId, atMicros);
-    await gates.shared(parentId, async () => {
+    const isSynced = await gates.shared(parentId, async () => {
       const base = await baseAt(parentId, atMicros);
       const directories = walDirectories(parent);
       const segmentBytes = await segmentBytesOf(directories);
@@ -138,9 +148,9 @@ export function createHistory(deps: HistoryDeps): PostgresHistory {
         placeWal(pool, 'copy', log, join(paths.data, 'pg_wal'), owner),
       );
       await allDone([copying, shareBase(pool, base, paths)]);
-      if (base.isStopped) await syncFilesystem(paths.root);
+      return !base.isStopped;
     });
-    return { kind: 'instant', atMicros, timeline: mark.timeline };
+    return { target: { kind: 'instant', atMicros, timeline: mark.timeline }, isSynced };
   }
 
   const copyBase = (base: Base, draft: Draft) =>
@@ -222,9 +232,9 @@ export function createHistory(deps: HistoryDeps): PostgresHistory {
 
     /** Makes the database `id` of what `backUp` wrote. It has answered once when this returns. */
     async restore(id, source, { adminVerifier, signal }) {
-      const fill = async (draft: Draft): Promise<RecoveryTarget> => {
+      const fill = async (draft: Draft): Promise<Filled> => {
         await unpackInstance({ fleet, pool, source, draft, major: deps.major, signal });
-        return { kind: 'consistent' };
+        return { target: { kind: 'consistent' }, isSynced: true };
       };
       await build(id, adminVerifier, fill, signal);
     },
