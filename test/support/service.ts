@@ -45,7 +45,7 @@ export async function startService(options: ServiceOptions = {}): Promise<Runnin
       join(root, 'packages/server/src/main.ts'),
       ...['--port', '0', '--gateway-port', '0', '--data-dir', dataDir, '--cache-dir', cacheDir],
       // Few databases prepared in advance: most tests make one or two.
-      ...['--pool-size', '2'],
+      ...['--pool-size', '2', '--function-spares', '0'],
       ...(options.flags ?? []),
     ],
     {
