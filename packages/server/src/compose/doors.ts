@@ -5,6 +5,7 @@ import { type Config, ConfigError } from '../config.ts';
 import { createFilesServer } from '../edge/files/files-server.ts';
 import { loadCertificate, openGateway } from '../edge/gateway/gateway.ts';
 import { buildApp } from '../edge/http/app.ts';
+import { createMetrics } from '../edge/http/metrics.ts';
 import { addServiceEndpoints } from '../edge/http/service-endpoints.ts';
 import { createTokenBuckets } from '../kernel/token-bucket.ts';
 import type { Addresses } from './addresses.ts';
@@ -25,8 +26,10 @@ export async function openDoors(
   addresses: Addresses,
   { clock, logger, releasers }: Basics,
 ): Promise<void> {
+  const metrics = createMetrics();
   const app = buildApp({
     logger,
+    answered: metrics.answered,
     routes: features.routes,
     authenticate: features.credentials.authenticate,
     findDatabase: features.databases.findFor,
@@ -41,6 +44,7 @@ export async function openDoors(
     publicUrl: addresses.publicUrl,
     checkReady: async () => void (await metastore.query('select 1')),
     jwks: () => features.signer.jwks(),
+    metrics,
     gauges: () => ({
       ...prefixed('databases', engine.stats()),
       ...prefixed('function_sandboxes', features.runtime.counts()),

@@ -1,6 +1,6 @@
 // What the service offers beside the contract: health, metrics, its public keys, its description.
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify';
-import { Gauge, Histogram, Registry } from 'prom-client';
+import type { Metrics } from './metrics.ts';
 import { openApiDocument } from './openapi.ts';
 
 export interface ServiceEndpointsDeps {
@@ -8,6 +8,7 @@ export interface ServiceEndpointsDeps {
   /** Rejects while the service cannot serve. */
   checkReady(): Promise<void>;
   jwks(): object;
+  metrics: Metrics;
   /** Gauges, read when /metrics is asked. */
   gauges(): Record<string, number>;
 }
@@ -24,7 +25,10 @@ export function addServiceEndpoints(app: FastifyInstance, deps: ServiceEndpoints
     }
   });
   app.get('/.well-known/jwks.json', () => deps.jwks());
-  addMetrics(app, deps);
+  app.get('/metrics', async (_request, reply) => {
+    const { contentType, text } = await deps.metrics.render(deps.gauges());
+    return reply.type(contentType).send(text);
+  });
 
   app.get('/openapi.json', () => openApiDocument(deps.publicUrl()));
   addDocs(app);
@@ -50,52 +54,4 @@ function addDocs(app: FastifyInstance): void {
   };
   app.get('/docs', serve);
   app.get('/docs/*', serve);
-}
-
-function addMetrics(app: FastifyInstance, deps: ServiceEndpointsDeps): void {
-  const registry = new Registry();
-  const durations = new Histogram({
-    name: 'coppice_http_request_duration_seconds',
-    help: 'Duration of HTTP requests',
-    labelNames: ['operation', 'status'],
-    buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10],
-    registers: [registry],
-  });
-  // One observer a (route, status), found without building a key for every request.
-  const observers = new WeakMap<object, Map<number, { observe(value: number): void }>>();
-  app.addHook('onResponse', (request, reply, done) => {
-    const { config } = request.routeOptions;
-    let ofRoute = observers.get(config);
-    if (!ofRoute) {
-      ofRoute = new Map();
-      observers.set(config, ofRoute);
-    }
-    let observer = ofRoute.get(reply.statusCode);
-    if (!observer) {
-      const operation = `${request.method} ${request.routeOptions.url ?? 'unknown'}`;
-      observer = durations.labels({ operation, status: String(reply.statusCode) });
-      ofRoute.set(reply.statusCode, observer);
-    }
-    observer.observe(reply.elapsedTime / 1000);
-    done();
-  });
-  const memory = new Gauge({
-    name: 'coppice_resident_memory_bytes',
-    help: 'Memory of the service process',
-    registers: [registry],
-  });
-  const gauges = new Map<string, Gauge>();
-
-  app.get('/metrics', async (_request, reply) => {
-    memory.set(process.memoryUsage.rss());
-    for (const [name, value] of Object.entries(deps.gauges())) {
-      let gauge = gauges.get(name);
-      if (!gauge) {
-        gauge = new Gauge({ name: `coppice_${name}`, help: name, registers: [registry] });
-        gauges.set(name, gauge);
-      }
-      gauge.set(value);
-    }
-    return reply.type(registry.contentType).send(await registry.metrics());
-  });
 }
