@@ -13,7 +13,12 @@ export const branches = {
     params: DatabaseParams,
     body: Input({
       name: DatabaseName,
-      snapshot_at: Type.Optional(Text('RFC 3339 UTC; omitted: now')),
+      snapshot_at: Type.Optional(
+        Text('RFC 3339 UTC; omitted: now', {
+          pattern:
+            '^\\d{4}-\\d{2}-\\d{2}[Tt ]\\d{2}:\\d{2}:\\d{2}(\\.\\d{1,9})?([Zz]|[+-]\\d{2}:\\d{2})$',
+        }),
+      ),
     }),
     responses: {
       201: Type.Object({ ...ConnectableDatabase.properties, parent_database_id: Type.String() }),

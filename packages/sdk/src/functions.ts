@@ -68,8 +68,9 @@ export async function packBundle(files: BundleFiles): Promise<Uint8Array> {
 
 /** Every file below a folder, in Node; `.git` is left out. */
 export async function readFolder(folder: string): Promise<BundleFiles> {
-  const { readdir, readFile } = await import('node:fs/promises');
-  const { join, relative, sep } = await import('node:path');
+  // Not imported, so that bundling for browsers needs to know nothing of Node.
+  const { readdir, readFile } = process.getBuiltinModule('node:fs/promises');
+  const { join, relative, sep } = process.getBuiltinModule('node:path');
   const files: BundleFiles = {};
   for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
     const path = join(entry.parentPath, entry.name);
