@@ -219,6 +219,7 @@ class StepCommand implements fc.AsyncCommand<ModelFiles, Files> {
 
 /** Operations and how they ended, so that we know that the sequences lead somewhere. */
 const reached = new Set<string>();
+const seed = process.env.COPPICE_SEED;
 
 const isTime = (key: string) => ['mtime', 'ctime', 'birthtime'].includes(key);
 
@@ -296,15 +297,15 @@ test(
           await compareEverything(model);
         },
       ),
-      { numRuns: sequences },
+      { numRuns: sequences, ...(seed === undefined ? {} : { seed: Number(seed) }) },
     );
     const operations = [...new Set([...reached].map((it) => it.split(' ')[0]))];
     for (const operation of operations) expect(reached).toContain(`${operation} ok`);
-    expect(reached).toContain('rename ENOTEMPTY');
-    expect(reached).toContain('rename EISDIR');
-    expect(reached).toContain('rename ENOTDIR');
-    expect(reached).toContain('rm ENOTEMPTY');
-    expect(reached).toContain('write EEXIST');
+    // The rarer corners are sure to be met only in a long run.
+    if (sequences < 1000) return;
+    for (const corner of ['rename ENOTEMPTY', 'rename EISDIR', 'rename ENOTDIR'])
+      expect(reached).toContain(corner);
+    for (const corner of ['rm ENOTEMPTY', 'write EEXIST']) expect(reached).toContain(corner);
   },
   sequences * 3_000,
 );
