@@ -23,6 +23,8 @@ export const functions: BenchCase = {
   async run(context) {
     const service = await startService({
       flags: [
+        '--function-spares',
+        '3',
         ...['--requests-per-second', '1000000', '--request-burst', '1000000'],
         ...['--invocations-per-second', '1000000', '--invocation-burst', '1000000'],
         ...['--function-concurrency', '4', '--function-sandboxes', '64'],
