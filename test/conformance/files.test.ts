@@ -1,3 +1,4 @@
+// Longer than other files: the whole wire protocol against one running service, message by message.
 // The files from outside: HTTP to get in, then the WebSocket, message by message.
 import { randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';

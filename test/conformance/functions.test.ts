@@ -1,3 +1,4 @@
+// Longer than other files: every field and status of functions against one running service.
 import { createHash } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';

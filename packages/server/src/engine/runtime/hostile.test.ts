@@ -1,3 +1,4 @@
+// One table of attacks against one running sandbox: longer than other files, so that it can be read as a list.
 // Code that means harm, each piece in the real sandbox. None succeeds, and none disturbs the
 // neighbour: a function of somebody else that is called all the while.
 import { execFileSync } from 'node:child_process';

@@ -1,3 +1,4 @@
+// Longer than other files: every case shares one running database, whose start costs more than the cases.
 // The files of a real database, without the WebSocket: test/conformance/files.test.ts has that.
 import { createHash } from 'node:crypto';
 import type { FileEvent } from '@coppice/contract';
