@@ -9,6 +9,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import type { Readable, Writable } from 'node:stream';
 import type { Cgroup, Cgroups } from './cgroup.ts';
+import { createMemoryWatch, type MemoryWatch } from './memory-watch.ts';
 
 export interface Jail {
   bwrap: string;
@@ -45,6 +46,8 @@ export interface Launched {
   /** The Deno process, as the host numbers it. */
   pid: Promise<number>;
   cgroup: Cgroup | undefined;
+  /** In place of a control group. */
+  memoryWatch: MemoryWatch | undefined;
 }
 
 export interface Launcher {
@@ -54,7 +57,10 @@ export interface Launcher {
 
 /** What Deno itself takes, on top of what a function may use. */
 const runtimeShareMb = 64;
-/** Without control groups the limit is on writable address space, most of which is never touched. */
+/**
+ * Without control groups the memory in use is watched; what is allocated faster than that meets a
+ * limit on writable address space, most of which is never touched.
+ */
 const addressSpaceShareMb = 640;
 
 const denoFlags = [
@@ -120,7 +126,7 @@ function launchJailed(options: LauncherOptions, jail: Jail, request: LaunchReque
   if (seccomp !== undefined) closeSync(seccomp);
 
   const cgroup = jail.cgroups?.create();
-  cgroup?.limitMemory((request.memoryMb + runtimeShareMb) * 1024 * 1024);
+  cgroup?.limitMemory(memoryLimit(request));
   const pid = readChildPid(child.stdio[3] as Readable).then((number) => {
     cgroup?.add(number);
     const gate = child.stdio[4] as Writable;
@@ -128,8 +134,11 @@ function launchJailed(options: LauncherOptions, jail: Jail, request: LaunchReque
     gate.end('.');
     return number;
   });
-  return { child, stdin: child.stdin!, stdout: child.stdout!, pid, cgroup };
+  const memoryWatch = cgroup ? undefined : createMemoryWatch(memoryLimit(request));
+  return { child, stdin: child.stdin!, stdout: child.stdout!, pid, cgroup, memoryWatch };
 }
+
+const memoryLimit = ({ memoryMb }: LaunchRequest) => (memoryMb + runtimeShareMb) * 1024 * 1024;
 
 function limitAddressSpace(request: LaunchRequest, jail: Jail, args: string[]): string[] {
   const kibibytes = (request.memoryMb + addressSpaceShareMb) * 1024;
@@ -160,6 +169,7 @@ function launchBare(options: LauncherOptions, request: LaunchRequest): Launched 
         ? Promise.reject(new Error('no process'))
         : Promise.resolve(child.pid),
     cgroup: undefined,
+    memoryWatch: createMemoryWatch(memoryLimit(request)),
   };
 }
 

@@ -83,7 +83,7 @@ interface Current {
 
 export function createSandbox(options: SandboxOptions): Sandbox {
   const { launched, memoryMb } = options;
-  const { child, stdin, stdout, cgroup } = launched;
+  const { child, stdin, stdout, cgroup, memoryWatch } = launched;
   const boot = Promise.withResolvers<void>();
   const ended = Promise.withResolvers<void>();
   const read = createFrameReader();
@@ -162,6 +162,11 @@ export function createSandbox(options: SandboxOptions): Sandbox {
   }
 
   function resulted(run: Current, message: Record<string, unknown>, tail: Buffer): void {
+    if (memoryWatch?.exceeded()) {
+      kill();
+      return;
+    }
+    memoryWatch?.stop();
     state = 'settling';
     settling = Promise.withResolvers();
     const timer = setTimeout(() => settle(false), settleTimeoutMs);
@@ -201,6 +206,7 @@ export function createSandbox(options: SandboxOptions): Sandbox {
     const wasBusy = state === 'busy' ? current : undefined;
     state = 'ended';
     clearTimeout(bootTimer);
+    memoryWatch?.stop();
     boot.reject(new Error('the sandbox did not start'));
     wasBusy?.finish(
       timedOut ? { status: 'timed_out' } : { status: 'failed', error: death(code, signalName) },
@@ -215,7 +221,7 @@ export function createSandbox(options: SandboxOptions): Sandbox {
 
   /** Why a process ended that nobody asked to. bubblewrap reports a signal as 128 + its number. */
   function death(code: number | null, signalName: NodeJS.Signals | null): RunError {
-    if (cgroup?.ranOutOfMemory())
+    if (cgroup?.ranOutOfMemory() || memoryWatch?.exceeded())
       return {
         name: 'MemoryLimitError',
         message: `the function used more than its memory limit of ${memoryMb} MB`,
@@ -261,6 +267,7 @@ export function createSandbox(options: SandboxOptions): Sandbox {
         settling = undefined;
         strayFrames = 0;
         current = { id, invocation, openCalls: 0, logBytes: 0, finish };
+        if (pid !== undefined) memoryWatch?.start(pid, kill);
         signal('SIGCONT');
         const { input, self, secrets } = invocation;
         stdin.write(encodeFrame({ type: 'invoke', id, input, self, secrets }));
