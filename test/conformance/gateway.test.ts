@@ -1,6 +1,6 @@
 // The Postgres port, byte by byte: versions, encryption, cancelling, limits, waking, endings.
 import { X509Certificate } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Account, CreatedDatabase } from '../support/api.ts';
@@ -279,6 +279,20 @@ test('a connection holds its database awake; the next one wakes it', async () =>
   const third = await started();
   expect(third.at).not.toBe(first.at);
   await third.client.end();
+});
+
+test('a database that cannot start says so, and opens once it can', async () => {
+  const own = await account.database();
+  const login = { user: `${own.id}.admin`, password: own.admin_password };
+  const data = join(service.dataDir, 'instances', own.id, 'data');
+  await expect
+    .poll(() => existsSync(join(data, 'postmaster.pid')), { timeout: 20_000 })
+    .toBe(false);
+  const control = join(data, 'global/pg_control');
+  renameSync(control, `${control}.away`);
+  expect(await loginResult(service.gateway, login)).toBe('57P03');
+  renameSync(`${control}.away`, control);
+  expect(await loginResult(service.gateway, login)).toBe('in');
 });
 
 test('a server that ends a session says why, and its end is clean', async () => {

@@ -93,3 +93,12 @@ export function createChannel(socket: Socket): Channel {
     },
   };
 }
+
+/** Sends what is still to be sent and closes; by force when the other side does not take it in time. */
+export function endSoon(socket: Socket, limitMs: number): void {
+  socket.destroySoon();
+  if (socket.closed) return;
+  const timer = setTimeout(() => socket.destroy(), limitMs).unref();
+  // A timer left behind would keep the socket and its buffers for as long as it runs.
+  socket.once('close', () => clearTimeout(timer));
+}

@@ -7,7 +7,7 @@ import type { Admission, Logins } from '../../kernel/login.ts';
 import type { QueryRecorder } from '../../kernel/query-recorder.ts';
 import { Secret } from '../../kernel/secret.ts';
 import type { CancelKeys } from './cancel-keys.ts';
-import { type Channel, PeerGone } from './channel.ts';
+import { type Channel, endSoon, PeerGone } from './channel.ts';
 import { type Destination, destinationOf, serverParameters } from './destination.ts';
 import type { Places } from './places.ts';
 import {
@@ -208,8 +208,7 @@ function refuse(socket: Socket, error: unknown, logger: Logger): void {
   else if (!(error instanceof PeerGone)) logger.debug({ err: error }, 'connection refused');
   if (error instanceof ServerRefusal) socket.write(error.bytes);
   else if (refusal) socket.write(refusal.toMessage());
-  socket.destroySoon();
-  setTimeout(() => socket.destroy(), refusalMs).unref();
+  endSoon(socket, refusalMs);
 }
 
 /** Aborted by the first of several signals; `dispose` takes its listeners back. */

@@ -93,18 +93,17 @@ function createEpollRelay(libc: Libc, streams: Relay, logger: Logger): Relay {
       if (!descriptors) return streams.splice(splice);
       const id = ++lastId;
       const ended = new Promise<SpliceEnd>((resolve) => running.set(id, { splice, resolve }));
-      const { clientRest, serverRest, databaseId, idleTimeoutMs, idleFarewell } = splice;
       tell({
         kind: 'splice',
         id,
         ...descriptors,
-        clientRest,
-        serverRest,
-        databaseId,
-        idleTimeoutMs,
-        idleFarewell,
+        clientRest: alone(splice.clientRest),
+        serverRest: alone(splice.serverRest),
+        databaseId: splice.databaseId,
+        idleTimeoutMs: splice.idleTimeoutMs,
+        idleFarewell: alone(splice.idleFarewell),
       });
-      const onAbort = () => tell({ kind: 'end', id, farewell: splice.farewell() });
+      const onAbort = () => tell({ kind: 'end', id, farewell: alone(splice.farewell()) });
       signal.addEventListener('abort', onAbort, { once: true });
       if (signal.aborted) onAbort();
       try {
@@ -121,6 +120,9 @@ function createEpollRelay(libc: Libc, streams: Relay, logger: Logger): Relay {
     },
   };
 }
+
+/** A buffer is a part of a larger one, and a message takes the whole along. */
+const alone = (bytes: Buffer) => new Uint8Array(bytes);
 
 /** Node has no documented way to give a descriptor away; these two fields have been there for ever. */
 interface Handle {

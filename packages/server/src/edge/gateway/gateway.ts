@@ -15,6 +15,7 @@ import type { Logins } from '../../kernel/login.ts';
 import type { QueryRecorder } from '../../kernel/query-recorder.ts';
 import { createCancelKeys } from './cancel-keys.ts';
 import type { Certificate } from './certificate.ts';
+import { endSoon } from './channel.ts';
 import {
   type AwakeDatabase,
   type CancelTarget,
@@ -89,8 +90,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     // Errors show as the socket's closing.
     socket.on('error', () => {});
     if (starting.size >= startupLimit) {
-      socket.end(new Refusal('53300', 'too many connections in start-up').toMessage());
-      setTimeout(() => socket.destroy(), 1_000).unref();
+      socket.write(new Refusal('53300', 'too many connections in start-up').toMessage());
+      endSoon(socket, 1_000);
       return;
     }
     starting.add(socket);

@@ -109,11 +109,17 @@ async function dial({ socketDirectory, port }: ServerAddress): Promise<Socket> {
   const socket = connect(join(socketDirectory, `.s.PGSQL.${port}`));
   // Whatever goes wrong later shows as its closing.
   socket.on('error', () => {});
+  const deadline = setTimeout(
+    () => socket.destroy(new Error('no connection in time')),
+    connectTimeoutMs,
+  );
   try {
-    await once(socket, 'connect', { signal: AbortSignal.timeout(connectTimeoutMs) });
+    await once(socket, 'connect');
     return socket;
   } catch (error) {
     socket.destroy();
     throw new Refusal('57P03', 'the database is not reachable; try again', { cause: error });
+  } finally {
+    clearTimeout(deadline);
   }
 }

@@ -1,6 +1,7 @@
 // The relay for encrypted connections, whose bytes must pass through Node anyway, and for systems
 // without epoll.
 import type { Socket } from 'node:net';
+import { endSoon } from './channel.ts';
 import { QueryMeter } from './query-meter.ts';
 import type { Relay, Splice, SpliceEnd } from './relay.ts';
 
@@ -29,10 +30,7 @@ function spliceStreams(splice: Splice): Promise<SpliceEnd> {
     if (meter.isServerAtBoundary) client.write(farewell);
     endClient();
   }
-  function endClient(): void {
-    client.destroySoon();
-    setTimeout(() => client.destroy(), lastWordsMs).unref();
-  }
+  const endClient = () => endSoon(client, lastWordsMs);
 
   return new Promise((resolve) => {
     const onAbort = () => endWith(splice.farewell());
