@@ -61,13 +61,15 @@ export function buildApp(options: AppOptions): FastifyInstance {
   app.setNotFoundHandler(renderNotFound);
 
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => {
-    try {
-      done(null, parseBody(body as Buffer));
-    } catch (error) {
-      done(error as Error);
-    }
-  });
+  // By its name as well as by the star: Fastify finds it faster.
+  for (const contentType of ['application/json', '*'])
+    app.addContentTypeParser(contentType, { parseAs: 'buffer' }, (_request, body, done) => {
+      try {
+        done(null, parseBody(body as Buffer));
+      } catch (error) {
+        done(error as Error);
+      }
+    });
   if (options.logger.isLevelEnabled('debug'))
     app.addHook('onResponse', (request, reply, done) => {
       request.log.debug({
@@ -86,9 +88,11 @@ export function buildApp(options: AppOptions): FastifyInstance {
 
 function parseBody(body: Buffer): unknown {
   if (body.length === 0) return {};
-  if (!isUtf8(body)) throw badRequest('request body is not valid UTF-8');
+  const text = body.toString('utf8');
+  // What is not UTF-8 shows as this character; the body may hold it as well.
+  if (text.includes('\ufffd') && !isUtf8(body)) throw badRequest('request body is not valid UTF-8');
   try {
-    return JSON.parse(body.toString('utf8'));
+    return JSON.parse(text);
   } catch (error) {
     throw badRequest(`request body is not valid JSON: ${(error as Error).message}`);
   }
@@ -153,10 +157,7 @@ function addRoute(app: FastifyInstance, route: Route, options: AppOptions): void
 /** Without a promise when the credential is known: this runs for every request. */
 function admit(request: FastifyRequest, options: AppOptions): Error | undefined | Promise<void> {
   try {
-    const header = request.headers.authorization;
-    const match = header === undefined ? null : /^bearer +([^\s]+) *$/i.exec(header);
-    if (!match) throw unauthorized('missing or malformed Authorization header');
-    const principal = options.authenticate(match[1]!);
+    const principal = options.authenticate(bearerOf(request.raw.headers.authorization));
     if (principal instanceof Promise)
       return principal.then((found) => enter(request, found, options));
     enter(request, principal, options);
@@ -164,6 +165,12 @@ function admit(request: FastifyRequest, options: AppOptions): Error | undefined 
   } catch (error) {
     return error as Error;
   }
+}
+
+function bearerOf(header: string | undefined): string {
+  const match = header === undefined ? null : /^bearer +([^\s]+) *$/i.exec(header);
+  if (!match) throw unauthorized('missing or malformed Authorization header');
+  return match[1]!;
 }
 
 function enter(request: FastifyRequest, principal: Principal, options: AppOptions): void {
@@ -174,8 +181,8 @@ function enter(request: FastifyRequest, principal: Principal, options: AppOption
 
 /** No identifier has a NUL in it, and Postgres could not even look for one. */
 function wholeParams(params: unknown): unknown {
-  for (const value of Object.values(params as Record<string, string>))
-    if (value.includes('\0')) throw notFound('resource');
+  for (const name in params as Record<string, string>)
+    if ((params as Record<string, string>)[name]!.includes('\0')) throw notFound('resource');
   return params;
 }
 
@@ -204,6 +211,10 @@ class HttpCall {
     return this.#request.ip;
   }
 
+  get isGone(): boolean {
+    return this.#reply.raw.destroyed || this.#request.raw.socket?.destroyed;
+  }
+
   /** Made only for handlers that look at it. */
   get signal(): AbortSignal {
     if (!this.#signal) {
@@ -212,7 +223,7 @@ class HttpCall {
       raw.once('close', () => {
         if (!raw.writableFinished) controller.abort();
       });
-      if (raw.destroyed || this.#request.raw.socket?.destroyed) controller.abort();
+      if (this.isGone) controller.abort();
       this.#signal = controller.signal;
     }
     return this.#signal;

@@ -1,52 +1,65 @@
-// What /metrics shows, in the words of Prometheus.
+// What /metrics shows, in Prometheus's text format: https://prometheus.io/docs/instrumenting/exposition_formats/
 import type { Operation } from '@coppice/contract';
-import { Gauge, Histogram, Registry } from 'prom-client';
 
 export interface Metrics {
   answered(operation: Operation, status: number, durationMs: number): void;
-  render(gauges: Record<string, number>): Promise<{ contentType: string; text: string }>;
+  render(gauges: Record<string, number>): { contentType: string; text: string };
+}
+
+const bucketsSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10];
+const durations = 'coppice_http_request_duration_seconds';
+
+/** Durations of one operation with one status. */
+class Durations {
+  /** Observations a bucket; the last one is for what is longer than all of them. */
+  readonly counts = new Float64Array(bucketsSeconds.length + 1);
+  sumSeconds = 0;
+
+  observe(seconds: number): void {
+    let bucket = 0;
+    while (bucket < bucketsSeconds.length && seconds > bucketsSeconds[bucket]!) bucket++;
+    this.counts[bucket]!++;
+    this.sumSeconds += seconds;
+  }
 }
 
 export function createMetrics(): Metrics {
-  const registry = new Registry();
-  const durations = new Histogram({
-    name: 'coppice_http_request_duration_seconds',
-    help: 'Duration of HTTP requests',
-    labelNames: ['operation', 'status'],
-    buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10],
-    registers: [registry],
-  });
-  const memory = new Gauge({
-    name: 'coppice_resident_memory_bytes',
-    help: 'Memory of the service process',
-    registers: [registry],
-  });
-  const gauges = new Map<string, Gauge>();
-  // One observer an (operation, status), found without building a key for every request.
-  const observers = new Map<Operation, Map<number, { observe(value: number): void }>>();
+  const observed = new Map<Operation, Map<number, Durations>>();
+
+  function* lines(gauges: Record<string, number>): Generator<string> {
+    yield `# HELP ${durations} Duration of HTTP requests`;
+    yield `# TYPE ${durations} histogram`;
+    for (const [operation, byStatus] of observed)
+      for (const [status, { counts, sumSeconds }] of byStatus) {
+        const labels = `operation="${operation.id}",status="${status}"`;
+        let count = 0;
+        for (const [index, limit] of [...bucketsSeconds, '+Inf'].entries()) {
+          count += counts[index]!;
+          yield `${durations}_bucket{le="${limit}",${labels}} ${count}`;
+        }
+        yield `${durations}_sum{${labels}} ${sumSeconds}`;
+        yield `${durations}_count{${labels}} ${count}`;
+      }
+    for (const [name, value] of Object.entries(gauges)) {
+      yield `# TYPE coppice_${name} gauge`;
+      yield `coppice_${name} ${value}`;
+    }
+  }
 
   return {
     answered(operation, status, durationMs) {
-      let byStatus = observers.get(operation);
-      if (!byStatus) observers.set(operation, (byStatus = new Map()));
-      let observer = byStatus.get(status);
-      if (!observer) {
-        observer = durations.labels({ operation: operation.id, status: String(status) });
-        byStatus.set(status, observer);
-      }
-      observer.observe(durationMs / 1000);
+      let byStatus = observed.get(operation);
+      if (!byStatus) observed.set(operation, (byStatus = new Map()));
+      let entry = byStatus.get(status);
+      if (!entry) byStatus.set(status, (entry = new Durations()));
+      entry.observe(durationMs / 1000);
     },
-    async render(values) {
-      memory.set(process.memoryUsage.rss());
-      for (const [name, value] of Object.entries(values)) {
-        let gauge = gauges.get(name);
-        if (!gauge) {
-          gauge = new Gauge({ name: `coppice_${name}`, help: name, registers: [registry] });
-          gauges.set(name, gauge);
-        }
-        gauge.set(value);
-      }
-      return { contentType: registry.contentType, text: await registry.metrics() };
+    render(gauges) {
+      const all = { resident_memory_bytes: process.memoryUsage.rss(), ...gauges };
+      return {
+        contentType: 'text/plain; version=0.0.4; charset=utf-8',
+        text: `${[...lines(all)].join('\n')}\n`,
+      };
     },
   };
 }

@@ -26,7 +26,7 @@ export function addServiceEndpoints(app: FastifyInstance, deps: ServiceEndpoints
   });
   app.get('/.well-known/jwks.json', () => deps.jwks());
   app.get('/metrics', async (_request, reply) => {
-    const { contentType, text } = await deps.metrics.render(deps.gauges());
+    const { contentType, text } = deps.metrics.render(deps.gauges());
     return reply.type(contentType).send(text);
   });
 

@@ -11,10 +11,11 @@ export type Validate = (value: unknown) => Record<string, unknown>;
 export function compileValidation(schema: TObject | undefined, where: string): Validate {
   if (!schema) return () => ({});
   const checker = Compile(schema);
+  const clean = compileCleaning(schema);
   return (value) => {
     if (typeof value !== 'object' || value === null || Array.isArray(value))
       throw badRequest(`${where} must be a JSON object`);
-    const cleaned = withoutNulls(schema, value, '') as Record<string, unknown>;
+    const cleaned = clean(value, '') as Record<string, unknown>;
     if (!checker.Check(cleaned)) throw badRequest(explain([...checker.Errors(cleaned)], where));
     return cleaned;
   };
@@ -27,29 +28,37 @@ interface SchemaNode {
   items?: TSchema;
 }
 
-/** Copies declared objects and arrays without the nulls of optional fields. */
-function withoutNulls(schema: TSchema, value: unknown, path: string): unknown {
-  const node = schema as SchemaNode;
-  if (typeof value === 'string') {
-    if (node.type === 'string' && value.includes('\0'))
-      throw badRequest(`${path} must not contain null characters`);
-    return value;
-  }
-  if (Array.isArray(value) && node.items) {
-    const { items } = node;
-    return value.map((item, i) => withoutNulls(items, item, `${path}[${i}]`));
-  }
-  if (typeof value !== 'object' || value === null || Array.isArray(value) || !node.properties)
-    return value;
-  const cleaned: Record<string, unknown> = {};
-  for (const [key, property] of Object.entries(node.properties)) {
-    if (!Object.hasOwn(value, key)) continue;
-    const field = (value as Record<string, unknown>)[key];
-    if (field === null && !node.required?.includes(key)) continue;
-    cleaned[key] = withoutNulls(property, field, path === '' ? key : `${path}.${key}`);
-  }
-  // An object without declared fields (a function's input) is the caller's own business.
-  return Object.keys(node.properties).length === 0 ? value : cleaned;
+/** Copies a value without the nulls of optional fields; `path` names it in messages. */
+type Clean = (value: unknown, path: string) => unknown;
+
+function compileCleaning(schema: TSchema): Clean {
+  const { type, properties, required, items } = schema as SchemaNode;
+  const cleanItem = items && compileCleaning(items);
+  const fields = Object.entries(properties ?? {}).map(([key, property]) => ({
+    key,
+    isOptional: !required?.includes(key),
+    clean: compileCleaning(property),
+  }));
+  return (value, path) => {
+    if (typeof value === 'string') {
+      if (type === 'string' && value.includes('\0'))
+        throw badRequest(`${path} must not contain null characters`);
+      return value;
+    }
+    if (typeof value !== 'object' || value === null) return value;
+    if (Array.isArray(value))
+      return cleanItem ? value.map((item, i) => cleanItem(item, `${path}[${i}]`)) : value;
+    // An object without declared fields (a function's input) is the caller's own business.
+    if (fields.length === 0) return value;
+    const cleaned: Record<string, unknown> = {};
+    for (const { key, isOptional, clean } of fields) {
+      if (!Object.hasOwn(value, key)) continue;
+      const field = (value as Record<string, unknown>)[key];
+      if (field === null && isOptional) continue;
+      cleaned[key] = clean(field, path === '' ? key : `${path}.${key}`);
+    }
+    return cleaned;
+  };
 }
 
 interface Problem {
