@@ -11,7 +11,7 @@ import { pathsIn } from './layout.ts';
 import type { PostgresHost } from './postgres-host.ts';
 import { syncFilesystem } from './sync-filesystem.ts';
 import type { Template } from './template.ts';
-import type { Urgency } from './tree-worker.ts';
+import type { Urgency } from './threads.ts';
 
 export interface PreparedCopy {
   draft: Draft;

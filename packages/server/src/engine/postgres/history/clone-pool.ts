@@ -1,5 +1,4 @@
-// The threads that copy and link files for cloneTree, a batch of files at a time. Synchronous calls
-// in a thread are several times faster for small files than one asynchronous call each.
+// Copying and linking files for cloneTree on threads of their own, a batch of files at a time.
 import {
   closeSync,
   constants,
@@ -13,8 +12,8 @@ import {
   writeSync,
 } from 'node:fs';
 import { availableParallelism } from 'node:os';
-import { isMainThread, parentPort, Worker } from 'node:worker_threads';
 import type { Owner } from '../fleet.ts';
+import { createThreads, serveJobs, type Threads } from '../threads.ts';
 import { codeOf } from './errno.ts';
 
 export interface CloneBatch {
@@ -26,97 +25,15 @@ export interface CloneBatch {
   owner: Owner | undefined;
 }
 
-export interface ClonePool {
-  /** Starts the threads, so that the first batch does not wait for them. */
-  warm(): void;
-  run(batch: CloneBatch): Promise<void>;
-  close(): Promise<void>;
-}
+export type ClonePool = Threads<CloneBatch>;
 
-interface Pending {
-  batch: CloneBatch;
-  resolve(): void;
-  reject(error: Error): void;
-}
-
-interface Thread {
-  worker: Worker;
-  current: Pending | undefined;
-}
-
-export function createClonePool(
+export const createClonePool = (
   size = Math.min(4, Math.max(2, availableParallelism())),
-): ClonePool {
-  const threads = new Set<Thread>();
-  const queue: Pending[] = [];
-  let closed = false;
+): ClonePool => createThreads<CloneBatch>(new URL(import.meta.url), { name: 'clone', size });
 
-  function start(): Thread {
-    const worker = new Worker(new URL(import.meta.url), { name: 'clone' });
-    const thread: Thread = { worker, current: undefined };
-    threads.add(thread);
-    worker.on('message', (failure: { message: string; code?: string } | null) => {
-      const done = thread.current;
-      thread.current = undefined;
-      worker.unref();
-      if (failure) done?.reject(Object.assign(new Error(failure.message), { code: failure.code }));
-      else done?.resolve();
-      feed();
-    });
-    worker.on('error', (error) => {
-      threads.delete(thread);
-      thread.current?.reject(error as Error);
-      thread.current = undefined;
-      if (!closed) feed();
-    });
-    return thread;
-  }
+serveJobs(perform);
 
-  function feed(): void {
-    while (queue.length > 0 && !closed) {
-      let thread = [...threads].find(({ current }) => !current);
-      if (!thread && threads.size < size) thread = start();
-      if (!thread) return;
-      thread.current = queue.shift()!;
-      thread.worker.ref();
-      thread.worker.postMessage(thread.current.batch);
-    }
-  }
-
-  return {
-    warm() {
-      while (threads.size < size) start().worker.unref();
-    },
-    run(batch) {
-      if (closed) return Promise.reject(new Error('the clone pool is closed'));
-      return new Promise((resolve, reject) => {
-        queue.push({ batch, resolve, reject });
-        feed();
-      });
-    },
-    async close() {
-      closed = true;
-      const dropped = [...queue.splice(0), ...[...threads].map(({ current }) => current)];
-      await Promise.all([...threads].map(({ worker }) => worker.terminate()));
-      for (const pending of dropped) pending?.reject(new Error('the clone pool is closed'));
-    },
-  };
-}
-
-if (!isMainThread && parentPort) {
-  const port = parentPort;
-  port.on('message', (batch: CloneBatch) => {
-    try {
-      perform(batch);
-      port.postMessage(null);
-    } catch (error) {
-      const { message, code } = error as NodeJS.ErrnoException;
-      port.postMessage({ message, code });
-    }
-  });
-}
-
-function perform({ kind, source, target, files, owner }: CloneBatch): void {
+function perform({ kind, source, target, files, owner }: CloneBatch): number {
   const place = kind === 'link' ? linkFile : copy;
   for (const file of files) {
     const to = `${target}/${file}`;
@@ -126,6 +43,7 @@ function perform({ kind, source, target, files, owner }: CloneBatch): void {
       if (codeOf(error) !== 'ENOENT') throw error;
     }
   }
+  return files.length;
 }
 
 /** Set when this thread has seen that the filesystem cannot share blocks. */

@@ -29,7 +29,7 @@ export async function cloneTree(
   target: string,
   { owner, skip, kind = 'copy', signal }: CloneOptions = {},
 ): Promise<void> {
-  const batches: Promise<void>[] = [];
+  const batches: Promise<number>[] = [];
   let files: string[] = [];
   const flush = () => {
     if (files.length > 0) batches.push(pool.run({ kind, source, target, files, owner }));
@@ -73,7 +73,7 @@ export async function cloneFiles(
   files: readonly string[],
   batch: Omit<CloneBatch, 'files'>,
 ): Promise<void> {
-  const batches: Promise<void>[] = [];
+  const batches: Promise<number>[] = [];
   for (let at = 0; at < files.length; at += filesInBatch)
     batches.push(pool.run({ ...batch, files: files.slice(at, at + filesInBatch) }));
   for (const outcome of await Promise.allSettled(batches))

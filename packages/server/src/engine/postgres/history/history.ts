@@ -79,6 +79,7 @@ export function createHistory(deps: HistoryDeps): PostgresHistory {
     fill: (draft: Draft) => Promise<Filled>,
     signal?: AbortSignal,
   ): Promise<void> {
+    pool.warm();
     const draft = await fleet.prepareDraft();
     try {
       const { target, isSynced } = await fill(draft);

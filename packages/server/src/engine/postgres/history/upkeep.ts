@@ -219,7 +219,6 @@ export function createUpkeep(deps: UpkeepDeps) {
     /** From now on this database is looked at while it runs. */
     watch: (id: string) => void watched.add(id),
     start(): void {
-      pool.warm();
       void inTurn(sweep);
       every(policy.checkEveryMs, check);
       every(policy.sweepEveryMs, sweep);
