@@ -3,7 +3,7 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = resolve(fileURLToPath(import.meta.url), '../..');
@@ -13,7 +13,14 @@ ensureInstalled(root);
 if (script.startsWith('bench/')) ensureInstalled(join(root, 'bench'));
 
 const node = join(root, 'node_modules/node/bin/node');
-const child = spawn(node, [join(root, script), ...args], { stdio: 'inherit' });
+// Flags of a program are in a file beside its `src`, since Node reads them before any code.
+const flagsFile = join(root, dirname(script), '../node-flags.json');
+const flags = existsSync(flagsFile) ? JSON.parse(readFileSync(flagsFile, 'utf8')) : [];
+const child = spawn(node, [...flags, join(root, script), ...args], {
+  stdio: 'inherit',
+  // Compiled code is kept: without it every thread needs a TypeScript compiler of its own.
+  env: { NODE_COMPILE_CACHE: join(root, 'node_modules/.cache/compiled'), ...process.env },
+});
 // Ctrl-C reaches the whole foreground group; this parent only waits for the child's own clean end.
 for (const signal of ['SIGINT', 'SIGHUP']) process.on(signal, () => {});
 process.on('SIGTERM', () => child.kill('SIGTERM'));

@@ -1,6 +1,7 @@
 // Starts the real service the way a user does, as a process of its own, on free ports and a
 // temporary data directory.
 import { type ChildProcess, spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -8,6 +9,9 @@ import { fileURLToPath } from 'node:url';
 import { type Api, createApi } from './api.ts';
 
 const root = resolve(fileURLToPath(import.meta.url), '../../..');
+const nodeFlags: string[] = JSON.parse(
+  readFileSync(join(root, 'packages/server/node-flags.json'), 'utf8'),
+);
 
 export interface RunningService {
   /** Without a slash at the end. */
@@ -42,6 +46,7 @@ export async function startService(options: ServiceOptions = {}): Promise<Runnin
   const child = spawn(
     process.execPath,
     [
+      ...nodeFlags,
       join(root, 'packages/server/src/main.ts'),
       ...['--port', '0', '--gateway-port', '0', '--data-dir', dataDir, '--cache-dir', cacheDir],
       // Few databases prepared in advance: most tests make one or two.

@@ -1,6 +1,4 @@
 // The command: argv, environment and signals are read here and nowhere else.
-import { enableCompileCache } from 'node:module';
-import { join } from 'node:path';
 import { ConfigError, helpText, loadConfig } from './config.ts';
 import { createLogger } from './kernel/logger.ts';
 
@@ -16,8 +14,6 @@ async function main(argv: readonly string[]): Promise<number | undefined> {
   const startedAt = performance.now();
   const config = loadConfig(argv, process.env);
   const logger = createLogger(config.logLevel, { human: process.stderr.isTTY });
-  // Compiled code is kept beside the data: the next start is faster.
-  enableCompileCache(join(config.cacheDir ?? config.dataDir, 'compiled'));
   // Loaded only now, so that help and refusals come at once.
   const { startService } = await import('./compose.ts');
   const service = await startService(config, logger, (message) =>

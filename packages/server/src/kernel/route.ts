@@ -18,6 +18,8 @@ export interface Call<O extends Operation = Operation> {
   body: Input<O['body']>;
   /** Aborted when the client goes away before the answer. */
   signal: AbortSignal;
+  /** The same for those who look now and then, at no cost. */
+  readonly isGone: boolean;
   /** The client's address. */
   address: string;
 }

@@ -123,21 +123,21 @@ export class Backend {
   }
 
   /**
-   * Sends `bytes` and hands the exchange everything up to the next ReadyForQuery. With `clean`, the
-   * cleaning of the session goes in the same write: for statements that leave no transaction open,
-   * since it fails in one.
+   * Sends `bytes` and hands the exchange everything up to the next ReadyForQuery. With `cleans`,
+   * they end with `discardAll`: for statements that leave no transaction open, since it fails in one.
    */
-  run(bytes: Buffer, exchange: Exchange, options: { clean?: boolean } = {}): void {
+  run(bytes: Buffer, exchange: Exchange, options: { cleans?: boolean } = {}): void {
     if (this.closed) {
       exchange.lost(this.#fatal ?? new ConnectionLost());
       return;
     }
     this.#exchanges.push(exchange);
-    this.#socket.write(options.clean ? Buffer.concat([bytes, this.#cleanBehind()]) : bytes);
+    if (options.cleans) this.#awaitCleaning();
+    this.#socket.write(bytes);
   }
 
   /** Goes on with another exchange where the last one stopped short of ReadyForQuery (flush). */
-  resume(bytes: Buffer, exchange: Exchange, options: { clean?: boolean } = {}): void {
+  resume(bytes: Buffer, exchange: Exchange, options: { cleans?: boolean } = {}): void {
     this.#exchanges.shift();
     this.run(bytes, exchange, options);
   }
@@ -193,7 +193,7 @@ export class Backend {
     this.#end();
   }
 
-  #cleanBehind(): Buffer {
+  #awaitCleaning(): void {
     this.#cleaning = new Promise((resolve) => {
       let isClean = true;
       this.#exchanges.push({
@@ -205,7 +205,6 @@ export class Backend {
         lost: () => resolve(false),
       });
     });
-    return discardAll;
   }
 
   #roundTrip(bytes: Buffer): Promise<(string | null)[][]> {

@@ -30,11 +30,13 @@ export interface Use {
 }
 
 export class QueueTimeout extends Error {}
+/** Whoever called is gone: there is nobody left to work for. */
+export class CallerGone extends Error {}
 
 export interface Backends {
   use<T>(
     databaseId: string,
-    options: { role: string; settings?: Record<string, string>; signal?: AbortSignal },
+    options: { role: string; settings?: Record<string, string>; isCallerGone?: () => boolean },
     work: (use: Use) => Promise<T>,
   ): Promise<T>;
   close(): Promise<void>;
@@ -111,7 +113,6 @@ export function createBackends(
     lease: Lease,
     role: string,
     settings: Record<string, string> | undefined,
-    signal: AbortSignal | undefined,
   ): Promise<Entry> {
     for (let index = pool.idle.length - 1; index >= 0; index--) {
       const entry = pool.idle[index]!;
@@ -125,7 +126,7 @@ export function createBackends(
       const other = pool.idle[0];
       if (other) other.backend.close();
       else {
-        const handed = await waitTurn(pool, role, signal);
+        const handed = await waitTurn(pool, role);
         if (handed) return handed;
         return connectReserved();
       }
@@ -166,34 +167,19 @@ export function createBackends(
     else pool.openCount--;
   }
 
-  function waitTurn(
-    pool: Pool,
-    role: string,
-    signal: AbortSignal | undefined,
-  ): Promise<Entry | undefined> {
+  function waitTurn(pool: Pool, role: string): Promise<Entry | undefined> {
     return new Promise((resolve, reject) => {
       const waiter: Waiter = {
         role,
         serve(entry) {
-          settle();
+          clearTimeout(timer);
           resolve(entry);
         },
       };
-      const giveUp = (error: unknown) => {
-        settle();
+      const timer = setTimeout(() => {
         pool.waiters.splice(pool.waiters.indexOf(waiter), 1);
-        reject(error);
-      };
-      const onAbort = () => giveUp(signal?.reason);
-      const timer = setTimeout(
-        () => giveUp(new QueueTimeout('all sessions of the database are busy')),
-        options.queueTimeoutMs,
-      );
-      function settle(): void {
-        clearTimeout(timer);
-        signal?.removeEventListener('abort', onAbort);
-      }
-      signal?.addEventListener('abort', onAbort);
+        reject(new QueueTimeout('all sessions of the database are busy'));
+      }, options.queueTimeoutMs);
       pool.waiters.push(waiter);
     });
   }
@@ -240,19 +226,19 @@ export function createBackends(
   }
 
   return {
-    async use(databaseId, { role, settings, signal }, work) {
-      signal?.throwIfAborted();
+    async use(databaseId, { role, settings, isCallerGone }, work) {
       const pool = poolOf(databaseId);
       const { connection: entry, lease } = await connectAwake(engine, databaseId, (held) =>
-        acquire(pool, held, role, settings, signal),
+        acquire(pool, held, role, settings),
       );
       const { backend } = entry;
       const guard = guards.watch({
         backend,
-        signal,
+        isCallerGone,
         terminate: () => terminate(lease, backend),
       });
       try {
+        if (isCallerGone?.()) throw new CallerGone('the client went away');
         const builtins =
           builtinsByVersion.get(backend.serverVersion) ?? (await builtinsOf(backend));
         return await work({

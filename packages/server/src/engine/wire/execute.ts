@@ -18,10 +18,12 @@ import {
   bind,
   describePortal,
   describeStatement,
+  discardAll,
   execute as executePortal,
   flush,
   parse,
   query,
+  queryThenDiscard,
   sync,
   backend as type,
 } from './messages.ts';
@@ -111,7 +113,8 @@ const nulMessage = 'invalid byte sequence for encoding "UTF8": 0x00';
 async function runSimple(session: Session, text: string): Promise<SqlOutcome> {
   const { backend } = session;
   const collector = newCollector(session, { isExtended: false });
-  if (leavesNothingOpen.test(text)) backend.run(query(text), collector, { clean: true });
+  if (leavesNothingOpen.test(text))
+    backend.run(queryThenDiscard(text), collector, { cleans: true });
   else backend.run(query(text), collector);
   return outcome(collector, 0);
 }
@@ -169,8 +172,10 @@ async function runDescribed(
     encodeParameter(value, described.parameterOids[index] ?? 0, session.builtins),
   );
   const collector = newCollector(session, { isExtended: true, wrappedColumns });
-  const messages = Buffer.concat([bind(values), describePortal, executePortal, sync]);
-  backend.resume(messages, collector, { clean: !isInTransaction && leavesNothingOpen.test(text) });
+  const cleans = !isInTransaction && leavesNothingOpen.test(text);
+  const messages = [bind(values), describePortal, executePortal, sync];
+  if (cleans) messages.push(discardAll);
+  backend.resume(Buffer.concat(messages), collector, { cleans });
   return outcome(collector, offset);
 }
 

@@ -17,7 +17,7 @@ export interface Guard {
 export interface Guards {
   watch(what: {
     backend: Backend;
-    signal: AbortSignal | undefined;
+    isCallerGone: (() => boolean) | undefined;
     /** Ends the session with force. */
     terminate(): Promise<void>;
   }): Guard;
@@ -27,26 +27,28 @@ export interface Guards {
 
 /** After a cancel request, how long the server may take. */
 const cancelGraceMs = 3_000;
-/** One look at all clocks costs less than a timer a call. */
+/** One look at all calls costs less than a timer and a signal a call. */
 const checkEveryMs = 250;
 
 export function createGuards(statementTimeoutMs: number): Guards {
-  const watched = new Set<CallGuard>();
+  // Not a Set: one that changes with every call leaves a chain of old tables behind, and with them
+  // everything those calls had, until the next full collection.
+  const watched: CallGuard[] = [];
   let timer: NodeJS.Timeout | undefined;
 
   function check(): void {
     const now = performance.now();
     for (const guard of watched) guard.check(now, statementTimeoutMs);
-    if (watched.size === 0) {
+    if (watched.length === 0) {
       clearInterval(timer);
       timer = undefined;
     }
   }
 
   return {
-    watch({ backend, signal, terminate }) {
-      const guard = new CallGuard(backend, signal, terminate, watched);
-      watched.add(guard);
+    watch({ backend, isCallerGone, terminate }) {
+      const guard = new CallGuard(backend, isCallerGone, terminate, watched);
+      guard.index = watched.push(guard) - 1;
       timer ??= setInterval(check, checkEveryMs).unref();
       return guard;
     },
@@ -61,24 +63,25 @@ class CallGuard implements Guard {
   stopReason: StopReason | undefined;
   isDirty = false;
   readonly backend: Backend;
+  readonly #isCallerGone: (() => boolean) | undefined;
   readonly #terminate: () => Promise<void>;
-  readonly #watched: Set<CallGuard>;
+  readonly #watched: CallGuard[];
+  /** Its place among the watched. */
+  index = 0;
   #startedMs = performance.now();
   #stoppedMs = 0;
   #isTerminating = false;
-  #isReleased = false;
 
   constructor(
     backend: Backend,
-    signal: AbortSignal | undefined,
+    isCallerGone: (() => boolean) | undefined,
     terminate: () => Promise<void>,
-    watched: Set<CallGuard>,
+    watched: CallGuard[],
   ) {
     this.backend = backend;
+    this.#isCallerGone = isCallerGone;
     this.#terminate = terminate;
     this.#watched = watched;
-    if (signal?.aborted) this.#onAbort();
-    else signal?.addEventListener('abort', this.#onAbort);
   }
 
   restartClock(): void {
@@ -88,6 +91,7 @@ class CallGuard implements Guard {
   check(nowMs: number, limitMs: number): void {
     if (!this.stopReason) {
       if (nowMs - this.#startedMs > limitMs) this.#stop('timeout');
+      else if (this.#isCallerGone?.()) this.#stop('client_gone');
     } else if (nowMs - this.#stoppedMs > cancelGraceMs && !this.#isTerminating) {
       this.#isTerminating = true;
       this.#terminate()
@@ -97,16 +101,13 @@ class CallGuard implements Guard {
   }
 
   release(): void {
-    this.#watched.delete(this);
-    this.#isReleased = true;
+    const last = this.#watched.pop()!;
+    if (last === this) return;
+    this.#watched[this.index] = last;
+    last.index = this.index;
   }
 
-  /** The signal dies with its call, and this listener with it: taking it off would cost more. */
-  readonly #onAbort = (): void => this.#stop('client_gone');
-
   #stop(reason: StopReason): void {
-    // After the call the session belongs to somebody else.
-    if (this.stopReason || this.#isReleased) return;
     this.stopReason = reason;
     this.#stoppedMs = performance.now();
     this.backend.cancel();

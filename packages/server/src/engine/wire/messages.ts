@@ -98,17 +98,20 @@ export const terminate = fixed('X', '');
 export const statement = (text: string, params: readonly (string | null)[] = []): Buffer =>
   Buffer.concat([parse(text), bind(params), execute]);
 
-/** Brings a session back to how it started, outside transactions only. */
-export const discardAll = query('discard all');
-
 export const copyFail = (reason: string): Buffer => withText(0x66, reason);
 
-function withText(type: number, text: string): Buffer {
+function withText(type: number, text: string, after?: Buffer): Buffer {
   const length = Buffer.byteLength(text);
-  const bytes = Buffer.allocUnsafe(length + 6);
+  const bytes = Buffer.allocUnsafe(length + 6 + (after?.length ?? 0));
   bytes[0] = type;
   bytes.writeInt32BE(length + 5, 1);
   bytes.write(text, 5, 'utf8');
   bytes[5 + length] = 0;
+  after?.copy(bytes, 6 + length);
   return bytes;
 }
+
+/** Brings a session back to how it started, outside transactions only. */
+export const discardAll = query('discard all');
+
+export const queryThenDiscard = (text: string): Buffer => withText(0x51, text, discardAll);

@@ -96,12 +96,16 @@ export function createMigrationsService(deps: {
           .use(databaseId, { role: 'postgres' }, (db) => issueTicket(db, secret))
           .catch(explainLock);
         try {
-          await backends.use(databaseId, { role: 'admin', signal }, async (use) => {
-            // Whatever the migration set: its session is not worth cleaning.
-            use.guard.isDirty = true;
-            if (/\balter\s+(?:role|user|group|database)\b/i.test(migration.sql)) use.outdate();
-            await apply(use, migration, checksum, secret);
-          });
+          await backends.use(
+            databaseId,
+            { role: 'admin', isCallerGone: () => signal.aborted },
+            async (use) => {
+              // Whatever the migration set: its session is not worth cleaning.
+              use.guard.isDirty = true;
+              if (/\balter\s+(?:role|user|group|database)\b/i.test(migration.sql)) use.outdate();
+              await apply(use, migration, checksum, secret);
+            },
+          );
         } catch (error) {
           if (error instanceof ServerError) throw refused(error, migration.sql, 0);
           if (error instanceof ConnectionLost) throw unprocessable(error.message, error);

@@ -7,7 +7,8 @@ import type { SqlService } from './service.ts';
 
 export function sqlRoutes(sql: SqlService, dumps: DumpService): Route[] {
   return [
-    route(operations.sql.execute, ({ principal, database, body, signal }) => {
+    route(operations.sql.execute, (call) => {
+      const { principal, database, body } = call;
       const { query, file_content: fileContent, params } = body;
       if ((query === undefined) === (fileContent === undefined))
         throw badRequest('exactly one of query and file_content is required');
@@ -16,7 +17,7 @@ export function sqlRoutes(sql: SqlService, dumps: DumpService): Route[] {
         text: (query ?? fileContent)!,
         params,
         readOnly: accessTo(principal, database.id) === 'ro',
-        signal,
+        isCallerGone: () => call.isGone,
       });
     }),
     route(operations.sql.dump, ({ database, body, signal }) =>

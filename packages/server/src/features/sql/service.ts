@@ -1,7 +1,7 @@
 // SQL over HTTP: each call is a clean session, limited in time and size.
 import { Readable } from 'node:stream';
 import { ConnectionLost } from '../../engine/wire/backend.ts';
-import { type Backends, QueueTimeout, type Use } from '../../engine/wire/backends.ts';
+import { type Backends, CallerGone, QueueTimeout, type Use } from '../../engine/wire/backends.ts';
 import { executeSql, type SqlOutcome } from '../../engine/wire/execute.ts';
 import type { JsonText } from '../../engine/wire/json-writer.ts';
 import { ServerError } from '../../engine/wire/server-error.ts';
@@ -26,7 +26,7 @@ export interface SqlCall {
   text: string;
   params?: readonly unknown[] | undefined;
   readOnly: boolean;
-  signal: AbortSignal;
+  isCallerGone(): boolean;
 }
 
 export interface SqlService {
@@ -74,7 +74,7 @@ export function createSqlService(deps: {
     else if (altersDefaults.test(text)) use.outdate();
     const stopped = use.guard.stopReason;
     if (stopped === 'timeout') throw timedOut();
-    if (stopped === 'client_gone') throw badRequest('the client went away');
+    if (stopped === 'client_gone') throw new CallerGone('the client went away');
     return outcome;
   }
 
@@ -99,7 +99,7 @@ export function createSqlService(deps: {
 
   return {
     async execute(call) {
-      const { databaseId, text, readOnly, signal } = call;
+      const { databaseId, text, readOnly } = call;
       if (call.params && call.params.length > parameterLimit)
         throw badRequest(`params: at most ${parameterLimit} values`);
       const startedMs = performance.now();
@@ -110,7 +110,7 @@ export function createSqlService(deps: {
           {
             role: readOnly ? 'readonly' : 'admin',
             ...(readOnly ? { settings: { default_transaction_read_only: 'on' } } : {}),
-            signal,
+            isCallerGone: call.isCallerGone,
           },
           (use) => run(use, call).catch((error) => rethrow(error, use)),
         );
@@ -119,6 +119,7 @@ export function createSqlService(deps: {
       } catch (error) {
         if (error instanceof ServerError) throw refused(error, call, 0);
         if (error instanceof ConnectionLost) throw unprocessable(error.message, error);
+        if (error instanceof CallerGone) throw badRequest(error.message);
         if (error instanceof QueueTimeout)
           throw rateLimited(`${error.message}; try again when others have ended`, 1);
         throw error;
