@@ -3,6 +3,7 @@ import { startService } from '../../../test/support/service.ts';
 import { alternate, type BenchCase, memoryMb, type Row, throughput } from '../harness.ts';
 import { createHttpClient } from '../http-client.ts';
 import { startPeer } from '../peer.ts';
+import { recordingMicros, recordingRow } from '../recording-cost.ts';
 
 const manyRows = `select n as id, 'customer ' || n as name, 'user' || n || '@example.com' as mail, n * 1.25 as balance,
     n % 2 = 0 as active, timestamptz '2026-01-01' + n * interval '1 minute' as created, md5(n::text) as token,
@@ -93,6 +94,7 @@ export const sql: BenchCase = {
             atLeast: 10,
           },
         },
+        recordingRow('… recording it for observability', recordingMicros(), calls.ours.perSecond),
       );
 
       context.progress('large results');
