@@ -1,6 +1,6 @@
 // kill -9 at any moment loses nothing that was acknowledged.
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { type RunningService, startService } from '../support/service.ts';
 
@@ -111,13 +111,14 @@ test('nothing of a killed service is left after the next one has ended', async (
   service = await startService();
   const account = await service.api.register();
   const { id } = await account.database();
-  await account.sql(id, 'select 1');
+  const { rows } = await account.sql(id, "select current_setting('unix_socket_directories')");
   await service.kill();
   service = await service.restart();
   const { dataDir } = service;
   await service.stop();
   service = undefined;
   expect(processesUsing(dataDir)).toEqual([]);
+  expect(existsSync(dirname(rows[0][0]))).toBe(false);
 });
 
 function postmasterOf({ dataDir }: RunningService, id: string): number {

@@ -143,7 +143,13 @@ async function branchAndAsk(fleet: FleetService, parentId: string, name: string)
 
 /** As durable as a branch is. */
 async function copy(dataDir: string, id: string): Promise<void> {
-  await run('cp', ['-a', join(dataDir, 'instances', id, 'data'), join(dataDir, 'copy')]);
+  await run('cp', ['-a', join(dataDir, 'instances', id, 'data'), join(dataDir, 'copy')]).catch(
+    (error: Error & { stderr?: string }) => {
+      // The server is running: files of its log come and go.
+      if (!/^(cp: cannot \w+ '.*': No such file or directory\n)+$/.test(error.stderr ?? ''))
+        throw error;
+    },
+  );
   await run('sync', ['-f', dataDir]);
 }
 

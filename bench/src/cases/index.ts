@@ -1,6 +1,7 @@
 // Every case, in the order they run.
 import type { BenchCase } from '../harness.ts';
 import { branch } from './branch.ts';
+import { branchLoad } from './branch-load.ts';
 import { create } from './create.ts';
 import { density } from './density.ts';
 import { files } from './files.ts';
@@ -18,6 +19,7 @@ export const cases: BenchCase[] = [
   gateway,
   density,
   branch,
+  branchLoad,
   pointInTime,
   sql,
   files,

@@ -161,6 +161,8 @@ export const settings = {
     'Allow fetching JWKS and bundles from private and loopback addresses although listening beyond loopback',
   ),
   bodyLimitMb: number(64, 'Largest request body in MiB', { min: 1, max: 1024 }),
+  sqlSeconds: number(60, 'Seconds a statement may take over HTTP', { min: 0.1, whole: false }),
+  sqlResultMb: number(64, 'Largest result of a statement over HTTP in MiB', { min: 1, max: 512 }),
   regions: list('Regions that databases may be created in; none: any label'),
   anonymousDatabaseLimit: number(50, 'Databases an anonymous account may have'),
   databaseLimit: number(1000, 'Databases a verified account may have'),

@@ -49,7 +49,7 @@ export async function createFeatures(
   { publicUrl, publicHost, gatewayPort }: Addresses,
   { clock, logger, releasers }: Basics,
 ) {
-  const { metastore, engine, sessions, backends, recorder } = machine;
+  const { metastore, engine, sessions, backends, sqlLimits, recorder } = machine;
   const secretbox = createSecretbox(loadMasterKeys(config));
 
   // Accounts and tokens.
@@ -127,7 +127,7 @@ export async function createFeatures(
   });
   releasers.push('JWKS connections', () => authConfig.close());
 
-  const sql = createSql({ engine, backends, sessions, recorder, logger });
+  const sql = createSql({ engine, backends, sessions, recorder, logger, limits: sqlLimits });
   const schema = createSchema({ sessions });
   const users = createUsers({ engine, sessions, connectionString: connectionStrings.render });
   const migrations = createMigrations({ sessions, backends });

@@ -79,10 +79,14 @@ export async function openMachine(config: Config, { clock, logger, releasers, pr
   releasers.push('databases', () => engine.close());
   const sessions = createSessions(engine);
   releasers.push('sessions', () => sessions.close());
-  const backends = createSqlBackends(engine);
+  const sqlLimits = {
+    statementTimeoutMs: config.sqlSeconds * 1000,
+    resultBytes: config.sqlResultMb * 1024 * 1024,
+  };
+  const backends = createSqlBackends(engine, sqlLimits);
   releasers.push('SQL sessions', () => backends.close());
   const { recorder, close: closeRecorder } = createQueryRecorder();
   releasers.push('query recorder', closeRecorder);
 
-  return { metastore, engine, history, sessions, backends, recorder };
+  return { metastore, engine, history, sessions, backends, sqlLimits, recorder };
 }

@@ -1,6 +1,7 @@
 // What every server on this machine shares: where things lie, which Postgres, whose uids, the blank
 // cluster. Opening it takes the lock of the data directory.
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readdir, rm, rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Logger } from '../../kernel/logger.ts';
 import { type Binaries, findBinaries } from './binaries.ts';
 import { blankCluster } from './blank-cluster.ts';
@@ -37,6 +38,8 @@ export async function openPostgresHost(options: PostgresHostOptions): Promise<Po
   try {
     const orphans = await endServersBelow(layout.dataDir);
     if (orphans > 0) logger.warn({ servers: orphans }, 'ended servers that a killed service left');
+    for (const name of await readdir(layout.sockets))
+      await rm(join(layout.sockets, name), { recursive: true, force: true });
     const cacheDir = options.cacheDir ?? layout.dataDir;
     await mkdir(cacheDir, { recursive: true });
     const owners = await createOwners({ dataDir: layout.dataDir, uidBase: options.uidBase });
@@ -56,6 +59,8 @@ export async function openPostgresHost(options: PostgresHostOptions): Promise<Po
       blankCluster: () => (blank ??= blankCluster({ binaries, owners, trees, cacheDir, logger })),
       async close() {
         await trees.close();
+        // Empty once every server has stopped; if one has not, the next start takes it over.
+        await rmdir(layout.sockets).catch(() => {});
         unlock();
       },
     };

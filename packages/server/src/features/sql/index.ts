@@ -9,10 +9,6 @@ import { createDumpService, type DumpLimits } from './dump-service.ts';
 import { sqlRoutes } from './routes.ts';
 import { createSqlService, type SqlLimits } from './service.ts';
 
-const sqlDefaults: SqlLimits = {
-  statementTimeoutMs: 60_000,
-  resultBytes: 64 * 1024 * 1024,
-};
 /** Fewer than half of an instance's connections: the rest is for clients of the gateway. */
 const sessionsPerDatabase = 8;
 const queueTimeoutMs = 60_000;
@@ -27,7 +23,7 @@ const dumpDefaults: DumpLimits = {
 /** The sessions that `/sql` and migrations share. */
 export function createSqlBackends(
   engine: Pick<Engine, 'wake' | 'onSleep'>,
-  limits: SqlLimits = sqlDefaults,
+  limits: SqlLimits,
 ): Backends {
   return createBackends(engine, {
     limitPerDatabase: sessionsPerDatabase,
@@ -44,10 +40,10 @@ export function createSql(deps: {
   sessions: Sessions;
   recorder: QueryRecorder;
   logger: Logger;
-  limits?: SqlLimits;
+  limits: SqlLimits;
   dumpLimits?: Partial<DumpLimits>;
 }): { routes: Route[] } {
-  const sql = createSqlService({ ...deps, limits: deps.limits ?? sqlDefaults });
+  const sql = createSqlService(deps);
   const dumps = createDumpService({ ...deps, limits: { ...dumpDefaults, ...deps.dumpLimits } });
   return { routes: sqlRoutes(sql, dumps) };
 }
