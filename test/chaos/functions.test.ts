@@ -1,5 +1,5 @@
 // Functions across crashes and restarts: schedules go on, records stay, nothing is left running.
-import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
 import type { Account } from '../support/api.ts';
 import { type RunningService, startService } from '../support/service.ts';
@@ -10,6 +10,9 @@ afterEach(async () => {
   service = undefined;
 });
 
+const childrenOf = (pid: number) =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+const commandOf = (pid: number) => readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
 const dataUrl = (source: string) =>
   `data:text/javascript;base64,${Buffer.from(source).toString('base64')}`;
 
@@ -65,21 +68,25 @@ test('no sandbox outlives the service, however it ends', async () => {
     'export const handler = async () => { await new Promise(() => {}) }',
   );
   const hanging = account.post(`${path}/invoke`).catch(() => {});
-  await expect.poll(async () => (await account.get(`${path}/runs`)).body.length).toBe(1);
-  const sandboxes = execFileSync('pgrep', ['-P', String(service.pid), 'bwrap'])
-    .toString()
-    .trim()
-    .split('\n');
-  const inside = sandboxes.flatMap((pid) =>
-    execFileSync('pgrep', ['-P', pid]).toString().trim().split('\n'),
-  );
-  expect(inside.length).toBeGreaterThan(0);
+  const servicePid = service.pid;
+  let sandboxes: number[] = [];
+  let inside: number[] = [];
+  await expect
+    .poll(
+      () => {
+        sandboxes = childrenOf(servicePid).filter((pid) => commandOf(pid) === 'bwrap');
+        inside = sandboxes.flatMap(childrenOf);
+        return inside.length;
+      },
+      { timeout: 10_000 },
+    )
+    .toBeGreaterThan(0);
   await service.kill();
   await hanging;
   const alive = () =>
     [...sandboxes, ...inside].filter((pid) => {
       try {
-        process.kill(Number(pid), 0);
+        process.kill(pid, 0);
         return true;
       } catch {
         return false;

@@ -1,6 +1,8 @@
 // The command itself: help, refusals, a clean end.
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
@@ -8,18 +10,21 @@ import { startService } from '../support/service.ts';
 
 const root = resolve(fileURLToPath(import.meta.url), '../../..');
 
-function run(...args: string[]): Promise<{ code: number | null; output: string }> {
+function run(...args: string[]) {
   const child = spawn(process.execPath, [join(root, 'packages/server/src/main.ts'), ...args]);
   let output = '';
   for (const stream of [child.stdout, child.stderr])
     stream.setEncoding('utf8').on('data', (text: string) => {
       output += text;
     });
-  return new Promise((done) => child.once('close', (code) => done({ code, output })));
+  const ended = new Promise<{ code: number | null; output: string }>((done) =>
+    child.once('close', (code) => done({ code, output })),
+  );
+  return { child, ended };
 }
 
 test('--help lists the settings', async () => {
-  const { code, output } = await run('--help');
+  const { code, output } = await run('--help').ended;
   expect(code).toBe(0);
   for (const flag of [
     '--host',
@@ -34,7 +39,7 @@ test('--help lists the settings', async () => {
 });
 
 test('a wrong option is refused', async () => {
-  const { code, output } = await run('--prot', '1');
+  const { code, output } = await run('--prot', '1').ended;
   expect(code).toBe(1);
   expect(output).toContain('unknown option --prot');
 });
@@ -68,4 +73,22 @@ test('ends cleanly, and comes back with everything', async () => {
   await again.stop();
   expect(again.log()).toContain('Stopped.');
   expect(again.log()).not.toContain('could not release');
+});
+
+test('told to stop while it starts, it stops and leaves nothing running', async () => {
+  const dataDir = await mkdtemp(join(tmpdir(), 'coppice-test-'));
+  try {
+    for (const afterMs of [150, 600, 1_200]) {
+      const args = ['--port', '0', '--gateway-port', '0', '--data-dir', dataDir];
+      const started = run(...args, '--cache-dir', join(root, 'node_modules/.cache/coppice'));
+      setTimeout(() => started.child.kill('SIGTERM'), afterMs);
+      const { code, output } = await started.ended;
+      // Before it listens to signals it has done nothing yet.
+      if (code !== null) expect([code, output]).toEqual([0, expect.stringContaining('Stopped.')]);
+      const left = spawnSync('pgrep', ['-f', dataDir]).stdout.toString();
+      expect(left).toBe('');
+    }
+  } finally {
+    await rm(dataDir, { recursive: true, force: true });
+  }
 });

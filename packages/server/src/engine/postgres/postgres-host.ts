@@ -1,7 +1,6 @@
 // What every server on this machine shares: where things lie, which Postgres, whose uids, the blank
 // cluster. Opening it takes the lock of the data directory.
-import { mkdir, readdir, rm, rmdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, rm } from 'node:fs/promises';
 import type { Logger } from '../../kernel/logger.ts';
 import { type Binaries, findBinaries } from './binaries.ts';
 import { blankCluster } from './blank-cluster.ts';
@@ -38,8 +37,6 @@ export async function openPostgresHost(options: PostgresHostOptions): Promise<Po
   try {
     const orphans = await endServersBelow(layout.dataDir);
     if (orphans > 0) logger.warn({ servers: orphans }, 'ended servers that a killed service left');
-    for (const name of await readdir(layout.sockets))
-      await rm(join(layout.sockets, name), { recursive: true, force: true });
     const cacheDir = options.cacheDir ?? layout.dataDir;
     await mkdir(cacheDir, { recursive: true });
     const owners = await createOwners({ dataDir: layout.dataDir, uidBase: options.uidBase });
@@ -59,8 +56,8 @@ export async function openPostgresHost(options: PostgresHostOptions): Promise<Po
       blankCluster: () => (blank ??= blankCluster({ binaries, owners, trees, cacheDir, logger })),
       async close() {
         await trees.close();
-        // Empty once every server has stopped; if one has not, the next start takes it over.
-        await rmdir(layout.sockets).catch(() => {});
+        // Every server has stopped by now; one that was starting may have left its directory.
+        await rm(layout.sockets, { recursive: true, force: true });
         unlock();
       },
     };
