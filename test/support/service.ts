@@ -26,7 +26,7 @@ export interface RunningService {
   stop(): Promise<void>;
   /** As the power cut does: no clean end, data directory kept. */
   kill(): Promise<void>;
-  /** Starts again on the same data directory after `stop({ keep })` or `kill()`. */
+  /** Starts again on the same data directory after `kill()`. */
   restart(): Promise<RunningService>;
 }
 
@@ -34,7 +34,7 @@ export interface ServiceOptions {
   /** Flags such as `--idle-seconds`, `2`. */
   flags?: readonly string[];
   env?: Record<string, string>;
-  /** An existing one is kept at the end. */
+  /** Kept at the end; without one there is a temporary one, gone after `stop()`. */
   dataDir?: string;
 }
 
@@ -43,6 +43,15 @@ const cacheDir = join(root, 'node_modules/.cache/coppice');
 
 export async function startService(options: ServiceOptions = {}): Promise<RunningService> {
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'coppice-test-')));
+  try {
+    return await startIn(dataDir, options);
+  } catch (error) {
+    if (options.dataDir === undefined) await rm(dataDir, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+async function startIn(dataDir: string, options: ServiceOptions): Promise<RunningService> {
   const child = spawn(
     process.execPath,
     [
@@ -81,7 +90,7 @@ export async function startService(options: ServiceOptions = {}): Promise<Runnin
       child.kill('SIGKILL');
       await ended;
     },
-    restart: () => startService({ ...options, dataDir }),
+    restart: () => startIn(dataDir, options),
   };
 }
 
