@@ -2,12 +2,12 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
+import { isSoak, sizeOf } from '../../scripts/soak-sizes.ts';
 import { type RunningService, startService } from '../support/service.ts';
 
-const soak = process.env.COPPICE_SOAK !== undefined;
-const databaseCount = soak ? 20 : 5;
-const crashes = soak ? 10 : 2;
-const writeMs = soak ? 3_000 : 1_000;
+const databaseCount = sizeOf('written-databases');
+const crashes = sizeOf('service-kills');
+const writeMs = isSoak ? 3_000 : 1_000;
 
 let service: RunningService | undefined;
 afterEach(async () => {

@@ -1,21 +1,20 @@
 // Servers and the service itself are killed at the worst moment: what was acknowledged is there
 // afterwards, everything works again, and nothing is left over.
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { readdir, rm } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
+import { sizeOf } from '../../scripts/soak-sizes.ts';
 import type { Account } from '../support/api.ts';
 import { type RunningService, startService } from '../support/service.ts';
 
-const size = process.env.COPPICE_SOAK ? 20 : 6;
-const kills = process.env.COPPICE_SOAK ? 20 : 2;
+const size = sizeOf('made-databases');
+const kills = sizeOf('server-kills');
 
 let service: RunningService | undefined;
 
 afterEach(async () => {
   await service?.stop();
-  // One that was started again keeps its directory.
-  if (service) await rm(service.dataDir, { recursive: true, force: true });
   service = undefined;
 });
 

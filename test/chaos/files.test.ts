@@ -1,10 +1,11 @@
 // kill -9 in the middle of uploads: what was acknowledged is there, whole; of the rest there is nothing.
 import { randomBytes } from 'node:crypto';
 import { afterEach, expect, test } from 'vitest';
+import { sizeOf } from '../../scripts/soak-sizes.ts';
 import { type FileSocket, openFileSocket, sha256 } from '../support/file-socket.ts';
 import { type RunningService, startService } from '../support/service.ts';
 
-const crashes = process.env.COPPICE_SOAK ? 10 : 2;
+const crashes = sizeOf('file-kills');
 
 let service: RunningService | undefined;
 afterEach(async () => {

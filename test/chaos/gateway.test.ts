@@ -5,17 +5,16 @@ import { connect as connectSocket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import type pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { randomFrom, seed, sizeOf, timeLimitMs } from '../../scripts/soak-sizes.ts';
 import type { CreatedDatabase } from '../support/api.ts';
 import { connect } from '../support/postgres-client.ts';
 import { type RunningService, startService } from '../support/service.ts';
 import { cString, dial, dialTls, message, query, startup, type Wire } from '../support/wire.ts';
 
-const soak = process.env.COPPICE_SOAK !== undefined;
-const connects = soak ? 10_000 : 400;
-const abruptEnds = soak ? 1_000 : 80;
-const packets = soak ? 100_000 : 1_500;
-const seed = Number(process.env.COPPICE_SEED ?? Date.now() % 1_000_000);
-const timeoutMs = soak ? 1_200_000 : 60_000;
+const connects = sizeOf('connects');
+const abruptEnds = sizeOf('abrupt-ends');
+const packets = sizeOf('packets');
+const timeoutMs = timeLimitMs(60_000);
 
 let service: RunningService;
 let database: CreatedDatabase;
@@ -33,17 +32,6 @@ afterAll(async () => {
   await watcher?.end();
   await service?.stop();
 });
-
-/** A small generator of numbers below 1 that a seed repeats (mulberry32). */
-function randomFrom(start: number): () => number {
-  let state = start;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296;
-  };
-}
 
 const memoryMb = () =>
   Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${service.pid}/status`, 'utf8'))![1]) / 1024;

@@ -7,11 +7,12 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { sizeOf } from '../../scripts/soak-sizes.ts';
 import type { Account } from '../support/api.ts';
 import { type RunningService, startService } from '../support/service.ts';
 
 const run = promisify(execFile);
-const rounds = process.env.COPPICE_SOAK ? 20 : 2;
+const rounds = sizeOf('history-kills');
 
 let service: RunningService;
 let account: Account;

@@ -1,9 +1,10 @@
 // A dump is replayed through /sql into a new database and compared, object by object and row by row.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { sizeOf } from '../../scripts/soak-sizes.ts';
 import type { Account } from '../support/api.ts';
 import { type RunningService, startService } from '../support/service.ts';
 
-const rowCount = process.env.COPPICE_SOAK ? 100_000 : 20_000;
+const rowCount = sizeOf('dump-rows');
 
 let service: RunningService;
 let account: Account;

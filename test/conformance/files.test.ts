@@ -4,11 +4,12 @@ import { randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { connectFiles } from '@coppice/sdk';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { sizeOf } from '../../scripts/soak-sizes.ts';
 import type { Account, CreatedDatabase } from '../support/api.ts';
 import { type FileSocket, openFileSocket, sha256 } from '../support/file-socket.ts';
 import { type RunningService, startService } from '../support/service.ts';
 
-const interruptedBytes = process.env.COPPICE_SOAK ? 200_000_000 : 20_000_000;
+const interruptedBytes = sizeOf('upload-mb') * 1_000_000;
 
 let service: RunningService;
 let account: Account;

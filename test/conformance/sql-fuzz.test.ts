@@ -2,10 +2,11 @@
 // service goes on, and no session is left behind.
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { seed, sizeOf } from '../../scripts/soak-sizes.ts';
 import type { Account, Answer } from '../support/api.ts';
 import { type RunningService, startService } from '../support/service.ts';
 
-const runs = process.env.COPPICE_SOAK ? 10_000 : 400;
+const runs = sizeOf('sql-texts');
 const atOnce = 8;
 
 let service: RunningService;
@@ -66,10 +67,10 @@ function check(sent: unknown, { status, body: got, text }: Answer): void {
   }
 }
 
-test(`${runs} random texts and bodies`, async () => {
+test(`${runs} random texts and bodies (seed ${seed})`, async () => {
   const sample = fc.sample(fc.tuple(body, fc.boolean()), {
     numRuns: runs,
-    seed: Number(process.env.COPPICE_SEED ?? 42),
+    seed,
   });
   const path = `/customer/databases/${id}/sql`;
   let next = 0;

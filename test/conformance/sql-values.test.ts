@@ -2,10 +2,9 @@
 // itself, value by value.
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { seed, sizeOf } from '../../scripts/soak-sizes.ts';
 import type { Account } from '../support/api.ts';
 import { type RunningService, startService } from '../support/service.ts';
-
-const soak = process.env.COPPICE_SOAK !== undefined;
 
 let service: RunningService;
 let account: Account;
@@ -333,6 +332,6 @@ test('random values', async () => {
         expect(j).toEqual(JSON.parse(json.replaceAll('\\u0000', '')));
       },
     ),
-    { numRuns: soak ? 2_000 : 100 },
+    { numRuns: sizeOf('sql-values'), seed },
   );
 });

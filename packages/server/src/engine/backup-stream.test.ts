@@ -1,6 +1,7 @@
 import { PassThrough, Readable } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { sizeOf } from '../../../../scripts/soak-sizes.ts';
 import {
   type BackupAbout,
   DamagedBackup,
@@ -100,9 +101,12 @@ describe('a backup', () => {
 describe('a damaged backup', () => {
   it('is found wherever a bit is flipped', async () => {
     const bytes = await write(sample);
-    const positions = process.env.COPPICE_SOAK
-      ? bytes.keys()
-      : Array.from({ length: 400 }, () => Math.floor(Math.random() * bytes.length));
+    const positions =
+      sizeOf('flipped-bytes') >= bytes.length
+        ? bytes.keys()
+        : Array.from({ length: sizeOf('flipped-bytes') }, () =>
+            Math.floor(Math.random() * bytes.length),
+          );
     for (const at of positions) {
       const flipped = Buffer.from(bytes);
       flipped[at] = flipped[at]! ^ (1 << (at % 8));

@@ -2,19 +2,11 @@ import { execFileSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { randomFrom, seed, sizeOf, timeLimitMs } from '../../../../../scripts/soak-sizes.ts';
 import { PoolExhausted } from './pool.ts';
 import { startTestRuntime, type TestRuntime } from './test-runtime.ts';
 
-const invocations = process.env.COPPICE_SOAK ? 10_000 : 300;
-
-/** Numbers that look random and are the same every time. */
-function createRandom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state * 1_664_525 + 1_013_904_223) % 4_294_967_296;
-    return state / 4_294_967_296;
-  };
-}
+const invocations = sizeOf('invocations');
 
 const childrenOf = (pid: number) =>
   execFileSync('sh', ['-c', `pgrep -P ${pid} -x bwrap || true`])
@@ -22,9 +14,11 @@ const childrenOf = (pid: number) =>
     .split('\n')
     .filter(Boolean);
 
-test(`${invocations} invocations with random failures: one outcome each, no sandbox left`, async () => {
-  const sandbox = startTestRuntime({ maxSandboxes: 6, maxPerFunction: 3, maxWaitMs: 600_000 });
-  const source = `export const handler = async ({ how, n }) => {
+test(
+  `${invocations} invocations with random failures (seed ${seed}): one outcome each, no sandbox left`,
+  async () => {
+    const sandbox = startTestRuntime({ maxSandboxes: 6, maxPerFunction: 3, maxWaitMs: 600_000 });
+    const source = `export const handler = async ({ how, n }) => {
     switch (how) {
       case 'throw': throw new Error('thrown ' + n);
       case 'reject': return Promise.reject(new TypeError('rejected ' + n));
@@ -36,45 +30,47 @@ test(`${invocations} invocations with random failures: one outcome each, no sand
       default: return n;
     }
   }`;
-  const expected: Record<string, string[]> = {
-    none: ['completed'],
-    throw: ['failed'],
-    reject: ['failed'],
-    exit: ['failed'],
-    hang: ['timed_out'],
-    // The error may come before or after the answer.
-    late: ['completed', 'failed'],
-    pollute: ['completed'],
-    big: ['failed'],
-  };
-  const kinds = Object.keys(expected);
-  const random = createRandom(8);
-  let started = 0;
-  let ended = 0;
-  const client = async () => {
-    while (started < invocations) {
-      const n = started++;
-      const how = random() < 0.7 ? 'none' : kinds[Math.floor(random() * kinds.length)]!;
-      const outcome = await sandbox.run(source, {
-        name: `f${n % 3}`,
-        input: { how, n },
-        timeoutMs: how === 'hang' ? 200 : 30_000,
-      });
-      ended++;
-      expect(expected[how], `${how}: ${JSON.stringify(outcome)}`).toContain(outcome.status);
-      if (outcome.status === 'completed') expect(outcome.resultJson).toBe(String(n));
-    }
-  };
-  await Promise.all(Array.from({ length: 8 }, client));
-  expect(ended).toBe(invocations);
-  const { total, running, waiting } = sandbox.runtime.counts();
-  expect(total).toBeLessThanOrEqual(6);
-  expect(waiting).toBe(0);
-  expect(running).toBeLessThanOrEqual(1);
-  await sandbox.close();
-  expect(sandbox.runtime.counts().total).toBe(0);
-  expect(childrenOf(process.pid)).toEqual([]);
-}, 1_800_000);
+    const expected: Record<string, string[]> = {
+      none: ['completed'],
+      throw: ['failed'],
+      reject: ['failed'],
+      exit: ['failed'],
+      hang: ['timed_out'],
+      // The error may come before or after the answer.
+      late: ['completed', 'failed'],
+      pollute: ['completed'],
+      big: ['failed'],
+    };
+    const kinds = Object.keys(expected);
+    const random = randomFrom(seed);
+    let started = 0;
+    let ended = 0;
+    const client = async () => {
+      while (started < invocations) {
+        const n = started++;
+        const how = random() < 0.7 ? 'none' : kinds[Math.floor(random() * kinds.length)]!;
+        const outcome = await sandbox.run(source, {
+          name: `f${n % 3}`,
+          input: { how, n },
+          timeoutMs: how === 'hang' ? 200 : 30_000,
+        });
+        ended++;
+        expect(expected[how], `${how}: ${JSON.stringify(outcome)}`).toContain(outcome.status);
+        if (outcome.status === 'completed') expect(outcome.resultJson).toBe(String(n));
+      }
+    };
+    await Promise.all(Array.from({ length: 8 }, client));
+    expect(ended).toBe(invocations);
+    const { total, running, waiting } = sandbox.runtime.counts();
+    expect(total).toBeLessThanOrEqual(6);
+    expect(waiting).toBe(0);
+    expect(running).toBeLessThanOrEqual(1);
+    await sandbox.close();
+    expect(sandbox.runtime.counts().total).toBe(0);
+    expect(childrenOf(process.pid)).toEqual([]);
+  },
+  timeLimitMs(300_000),
+);
 
 describe('the pool', () => {
   let sandbox: TestRuntime;

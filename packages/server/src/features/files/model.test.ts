@@ -1,13 +1,14 @@
 // Random sequences of operations against the model in memory: every outcome and every byte agree.
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { seed, sizeOf } from '../../../../../scripts/soak-sizes.ts';
 import { openTestEngine, type TestEngine } from '../../engine/postgres/history/open-test-engine.ts';
 import { FileError, type Files, type FilesActor } from '../../kernel/files.ts';
 import { createLogger } from '../../kernel/logger.ts';
 import { createFiles, type FilesFeature } from './index.ts';
 import { ModelFiles } from './model-files.ts';
 
-const sequences = process.env.COPPICE_SOAK ? 2_000 : 60;
+const sequences = sizeOf('file-sequences');
 
 let running: TestEngine;
 let feature: FilesFeature;
@@ -219,7 +220,6 @@ class StepCommand implements fc.AsyncCommand<ModelFiles, Files> {
 
 /** Operations and how they ended, so that we know that the sequences lead somewhere. */
 const reached = new Set<string>();
-const seed = process.env.COPPICE_SEED;
 
 const isTime = (key: string) => ['mtime', 'ctime', 'birthtime'].includes(key);
 
@@ -297,7 +297,7 @@ test(
           await compareEverything(model);
         },
       ),
-      { numRuns: sequences, ...(seed === undefined ? {} : { seed: Number(seed) }) },
+      { numRuns: sequences, seed },
     );
     const operations = [...new Set([...reached].map((it) => it.split(' ')[0]))];
     for (const operation of operations) expect(reached).toContain(`${operation} ok`);

@@ -2,10 +2,10 @@
 // sound, and the parent's sessions go on.
 import type pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { sizeOf, timeLimitMs } from '../../../../../../scripts/soak-sizes.ts';
 import { openTestEngine, type TestEngine } from './open-test-engine.ts';
 
-const soak = process.env.COPPICE_SOAK !== undefined;
-const branchCount = soak ? 30 : 3;
+const branchCount = sizeOf('loaded-branches');
 const clientCount = 4;
 const accountCount = 20_000;
 const tellerCount = 10;
@@ -62,7 +62,7 @@ it(
     expect(longestMs).toBeLessThan(10_000);
     await expectWhole(parent, transactions);
   },
-  soak ? 900_000 : 90_000,
+  timeLimitMs(90_000),
 );
 
 async function transfer(client: pg.Client): Promise<void> {

@@ -7,10 +7,10 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { sizeOf, timeLimitMs } from '../../../../../../scripts/soak-sizes.ts';
 import { openTestEngine } from './open-test-engine.ts';
 
-const soak = process.env.COPPICE_SOAK !== undefined;
-const rounds = soak ? 25 : 3;
+const rounds = sizeOf('pruning-kills');
 let dataDir: string;
 beforeAll(async () => {
   dataDir = await mkdtemp(join(tmpdir(), 'coppice-crash-'));
@@ -48,7 +48,7 @@ it(
       }
     }
   },
-  soak ? 900_000 : 120_000,
+  timeLimitMs(120_000),
 );
 
 /** Lets it work for a while after its first round, and tells what it was sure of last. */

@@ -3,16 +3,14 @@
 // read with pg_walinspect, has the last word on.
 import type pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { randomFrom, seed, sizeOf, timeLimitMs } from '../../../../../../scripts/soak-sizes.ts';
 import { takeBase } from './bases.ts';
 import { createClonePool } from './clone-pool.ts';
 import { openTestEngine, type TestEngine } from './open-test-engine.ts';
-import { createRandom } from './test-random.ts';
 import { moveWal, segmentAt, segmentBytesOf, walDirectories } from './wal.ts';
 
-const soak = process.env.COPPICE_SOAK !== undefined;
-const instants = soak ? 200 : 10;
+const instants = sizeOf('instants');
 const writers = 4;
-const seed = Number(process.env.COPPICE_SEED ?? Date.now() % 1_000_000);
 
 let test: TestEngine;
 beforeAll(async () => {
@@ -23,7 +21,7 @@ afterAll(() => test.close());
 it(
   `holds exactly what was committed, at ${instants} instants (seed ${seed})`,
   async () => {
-    const random = createRandom(seed);
+    const random = randomFrom(seed);
     const parent = await test.create();
     await test.query(parent, 'create extension pg_walinspect', 'postgres');
     await test.query(
@@ -66,7 +64,7 @@ it(
     }
     expect(commits.count()).toBeGreaterThan(instants);
   },
-  soak ? 1_800_000 : 120_000,
+  timeLimitMs(120_000),
 );
 
 /** As upkeep does; but the log is read before it is moved to where pg_walinspect does not look. */
