@@ -14,7 +14,11 @@ export interface Queryable {
 }
 
 export interface Metastore extends Queryable {
-  transaction<T>(work: (tx: Queryable) => Promise<T>): Promise<T>;
+  /** `isDurable: false`: what it writes is on disk with the next durable one, not before. */
+  transaction<T>(
+    work: (tx: Queryable) => Promise<T>,
+    options?: { isDurable?: boolean },
+  ): Promise<T>;
   notifications: Notifications;
   /** For libraries that bring their own queries (the job queue). */
   pool: pg.Pool;
@@ -51,11 +55,11 @@ export async function openMetastore(options: MetastoreOptions): Promise<Metastor
     pool,
     notifications,
     query: (text, values) => pool.query(text, values),
-    async transaction(work) {
+    async transaction(work, { isDurable = true } = {}) {
       const client = await pool.connect();
       let broken: unknown;
       try {
-        await client.query('begin');
+        await client.query(isDurable ? 'begin' : 'begin; set local synchronous_commit = off');
         const result = await work(client);
         await client.query('commit');
         return result;

@@ -2,7 +2,7 @@
 // way a crash in between is settled by `recover` at the next start: such rows and whatever the
 // engine has of them go.
 import type { Engine } from '../../engine/engine.ts';
-import type { Metastore } from '../../engine/metastore/metastore.ts';
+import type { Metastore, Queryable } from '../../engine/metastore/metastore.ts';
 import { createTrustedCache } from '../../engine/metastore/trusted-cache.ts';
 import type { Sessions } from '../../engine/sessions.ts';
 import { AppError, badRequest, conflict, notFound, unprocessable } from '../../kernel/app-error.ts';
@@ -77,9 +77,9 @@ export function createDatabasesService(deps: DatabasesDeps) {
 
   /** Takes the name and a place in the quotas with a row that is not ready yet. */
   function reserve(principal: Owner, spec: DatabaseSpec, id: string, password: string) {
+    // Durable together with `ready`; until then the row is nothing to keep.
+    const options = { isDurable: false };
     return metastore.transaction(async (tx) => {
-      // Durable together with `ready`; until then the row is nothing to keep.
-      await tx.query('set local synchronous_commit = off');
       await store.lockAccount(tx, principal.accountKey);
       const limit = limitFor(principal);
       if ((await store.countDatabases(tx, principal.accountKey)) >= limit)
@@ -100,7 +100,7 @@ export function createDatabasesService(deps: DatabasesDeps) {
       });
       if (!row) throw conflict(`a database named "${spec.name}" exists already`);
       return row;
-    });
+    }, options);
   }
 
   /**
@@ -111,10 +111,7 @@ export function createDatabasesService(deps: DatabasesDeps) {
     principal: Owner,
     spec: DatabaseSpec,
     build: (id: string, adminVerifier: string) => Promise<void>,
-    finish: (
-      tx: Parameters<Parameters<Metastore['transaction']>[0]>[0],
-      id: string,
-    ) => Promise<void> = async () => {},
+    finish?: (tx: Queryable, id: string) => Promise<void>,
   ): Promise<MadeDatabase> {
     check(spec);
     const id = newId('db');
@@ -125,10 +122,15 @@ export function createDatabasesService(deps: DatabasesDeps) {
     ]);
     try {
       await build(id, verifier);
-      await metastore.transaction(async (tx) => {
-        await finish(tx, id);
-        if (!(await store.setReady(tx, id, true))) throw new Error(`row of ${id} is gone`);
-      });
+      const setReady = async (db: Queryable) => {
+        if (!(await store.setReady(db, id, true))) throw new Error(`row of ${id} is gone`);
+      };
+      if (finish)
+        await metastore.transaction(async (tx) => {
+          await finish(tx, id);
+          await setReady(tx);
+        });
+      else await setReady(metastore);
     } catch (error) {
       await discard(id);
       throw error;
