@@ -2,6 +2,7 @@
 // through the provider's JWKS (found by discovery), issuer, audience, expiry.
 import { createRemoteJWKSet, decodeJwt, errors, type JWTPayload, jwtVerify } from 'jose';
 import { internal, unauthorized } from '../../kernel/app-error.ts';
+import { asymmetricAlgorithms } from '../../kernel/signatures.ts';
 import type { Identity } from './store.ts';
 
 export interface TrustedIssuer {
@@ -44,18 +45,7 @@ export function createIdentityVerifier(trusted: () => readonly TrustedIssuer[]):
         const { payload } = await jwtVerify(idToken, keySet, {
           issuer: candidates[0]!.issuer,
           audience: candidates.map((candidate) => candidate.audience),
-          algorithms: [
-            'RS256',
-            'RS384',
-            'RS512',
-            'PS256',
-            'PS384',
-            'PS512',
-            'ES256',
-            'ES384',
-            'ES512',
-            'EdDSA',
-          ],
+          algorithms: asymmetricAlgorithms,
           requiredClaims: ['sub', 'exp', 'iat'],
         });
         return identityOf(payload);

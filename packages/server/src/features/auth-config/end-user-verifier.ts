@@ -3,7 +3,8 @@
 import { createLocalJWKSet, errors, type JSONWebKeySet, type JWTPayload, jwtVerify } from 'jose';
 import { unauthorized } from '../../kernel/app-error.ts';
 import type { Clock } from '../../kernel/clock.ts';
-import { algorithms, type JwksSource } from './jwks-source.ts';
+import { asymmetricAlgorithms } from '../../kernel/signatures.ts';
+import type { JwksSource } from './jwks-source.ts';
 import type { AuthConfigRow, ByoJwt } from './store.ts';
 
 export interface EndUser {
@@ -58,7 +59,7 @@ export function createEndUserVerifier(deps: {
     const verifyWith = async (maxAgeMs: number) => {
       const keys = createLocalJWKSet(await keysOf(config.jwks_url, maxAgeMs));
       const { payload } = await jwtVerify(token, keys, {
-        algorithms,
+        algorithms: asymmetricAlgorithms,
         currentDate: clock.now(),
         requiredClaims: ['exp', config.subject_claim],
         ...(config.audience === null ? {} : { audience: config.audience }),

@@ -1,6 +1,7 @@
 // Fetches a customer's JWKS and keeps the keys that can verify signatures.
 import { importJWK, type JSONWebKeySet, type JWK } from 'jose';
 import { createGuardedFetch, FetchRefused } from '../../kernel/guarded-fetch.ts';
+import { asymmetricAlgorithms } from '../../kernel/signatures.ts';
 
 /** Why a JWKS cannot be used, in words for the customer. */
 export class JwksUnusable extends Error {}
@@ -15,20 +16,6 @@ const timeoutMs = 5_000;
 const maxBytes = 256 * 1024;
 /** RFC 7518: shorter ones verify nothing. */
 const minRsaBits = 2048;
-/** Only these: a symmetric key in a public document verifies nothing. */
-export const algorithms = [
-  'RS256',
-  'RS384',
-  'RS512',
-  'PS256',
-  'PS384',
-  'PS512',
-  'ES256',
-  'ES384',
-  'ES512',
-  'EdDSA',
-];
-
 export function createJwksSource({ allowPrivate }: { allowPrivate: boolean }): JwksSource {
   const web = createGuardedFetch({
     allowPrivate,
@@ -74,7 +61,7 @@ async function isUsable(key: unknown): Promise<boolean> {
   if (use !== undefined && use !== 'sig') return false;
   if (Array.isArray(operations) && !operations.includes('verify')) return false;
   const algorithm = alg ?? defaultAlgorithm(kty, crv);
-  if (algorithm === undefined || !algorithms.includes(algorithm)) return false;
+  if (algorithm === undefined || !asymmetricAlgorithms.includes(algorithm)) return false;
   try {
     // Whatever a private part is doing there, only the public one is looked at.
     const { d: _, ...publicPart } = key as JWK;
