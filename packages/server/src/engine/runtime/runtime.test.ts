@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { readdirSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { randomFrom, seed, sizeOf, timeLimitMs } from '../../../../../scripts/soak-sizes.ts';
@@ -161,6 +161,27 @@ test('without bubblewrap functions run with the permissions of Deno, or not at a
     error: { message: /functions are off: .*bubblewrap/ },
   });
   await strict.close();
+});
+
+test('ending in the middle of a boot leaves no process', async () => {
+  const inside = () =>
+    readdirSync('/proc')
+      .filter((name) => /^\d+$/.test(name))
+      .filter((pid) => {
+        try {
+          const command = readFileSync(`/proc/${pid}/cmdline`, 'latin1');
+          return command.includes(`coppice-functions-${process.pid}-`);
+        } catch {
+          return false;
+        }
+      });
+  for (let delayMs = 0; delayMs < 60; delayMs += 3) {
+    const sandbox = startTestRuntime({ spares: 3 });
+    await sandbox.runtime.ready();
+    await new Promise((resolve) => setTimeout(resolve, delayMs));
+    await sandbox.close();
+    await expect.poll(inside, { timeout: 5_000 }).toEqual([]);
+  }
 });
 
 test('nothing is left on disk', async () => {

@@ -68,6 +68,8 @@ export interface SandboxOptions {
 
 const bootTimeoutMs = 20_000;
 const settleTimeoutMs = 1_000;
+/** How long a process that must end may take to be known by its number. */
+const unknownPidMs = 2_000;
 const maxOpenCalls = 32;
 const maxStrayFrames = 1_000;
 const maxLogBytes = 1024 * 1024;
@@ -91,7 +93,7 @@ export function createSandbox(options: SandboxOptions): Sandbox {
   let pid: number | undefined;
   let current: Current | undefined;
   let timedOut = false;
-  /** Before the process is known by its number, only bubblewrap can be killed; then it follows. */
+  /** Set when the process has to end: at once, or as soon as it is known by its number. */
   let killed = false;
   let strayFrames = 0;
   let settling: PromiseWithResolvers<boolean> | undefined;
@@ -102,7 +104,7 @@ export function createSandbox(options: SandboxOptions): Sandbox {
       pid = number;
       if (killed) kill();
     },
-    () => kill(),
+    () => child.kill('SIGKILL'),
   );
   const bootTimer = setTimeout(kill, bootTimeoutMs);
   stdin.on('error', () => {});
@@ -195,8 +197,16 @@ export function createSandbox(options: SandboxOptions): Sandbox {
     }
   }
 
+  /**
+   * Not bubblewrap alone: killed right after it has made the process inside, it would leave that one
+   * waiting for ever. It tells the number within moments.
+   */
   function kill(): void {
     killed = true;
+    if (pid === undefined) {
+      setTimeout(() => child.kill('SIGKILL'), unknownPidMs).unref();
+      return;
+    }
     signal('SIGKILL');
     child.kill('SIGKILL');
   }
