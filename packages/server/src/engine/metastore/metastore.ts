@@ -14,11 +14,7 @@ export interface Queryable {
 }
 
 export interface Metastore extends Queryable {
-  /** `isDurable: false`: what it writes is on disk with the next durable one, not before. */
-  transaction<T>(
-    work: (tx: Queryable) => Promise<T>,
-    options?: { isDurable?: boolean },
-  ): Promise<T>;
+  transaction<T>(work: (tx: Queryable) => Promise<T>): Promise<T>;
   notifications: Notifications;
   /** For libraries that bring their own queries (the job queue). */
   pool: pg.Pool;
@@ -55,11 +51,11 @@ export async function openMetastore(options: MetastoreOptions): Promise<Metastor
     pool,
     notifications,
     query: (text, values) => pool.query(text, values),
-    async transaction(work, { isDurable = true } = {}) {
+    async transaction(work) {
       const client = await pool.connect();
       let broken: unknown;
       try {
-        await client.query(isDurable ? 'begin' : 'begin; set local synchronous_commit = off');
+        await client.query('begin');
         const result = await work(client);
         await client.query('commit');
         return result;

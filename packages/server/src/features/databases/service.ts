@@ -75,20 +75,11 @@ export function createDatabasesService(deps: DatabasesDeps) {
       throw unprocessable(`unknown region; this service has ${deps.regions.join(', ')}`);
   }
 
-  /** Takes the name and a place in the quotas with a row that is not ready yet. */
-  function reserve(principal: Owner, spec: DatabaseSpec, id: string, password: string) {
-    // Durable together with `ready`; until then the row is nothing to keep.
-    const options = { isDurable: false };
-    return metastore.transaction(async (tx) => {
-      await store.lockAccount(tx, principal.accountKey);
-      const limit = limitFor(principal);
-      if ((await store.countDatabases(tx, principal.accountKey)) >= limit)
-        throw unprocessable(`database quota exceeded: this account may have ${limit} databases`);
-      if (spec.parent && (await store.countBranches(tx, spec.parent.id)) >= limits.branches)
-        throw unprocessable(
-          `branch quota exceeded: a database may have ${limits.branches} branches`,
-        );
-      const row = await store.insertDatabase(tx, {
+  async function reserve(principal: Owner, spec: DatabaseSpec, id: string, password: string) {
+    const limit = limitFor(principal);
+    const reservation = await store.reserveDatabase(
+      metastore,
+      {
         id,
         accountKey: principal.accountKey,
         name: spec.name,
@@ -97,10 +88,21 @@ export function createDatabasesService(deps: DatabasesDeps) {
         parentDatabaseId: spec.parent?.id ?? null,
         home: deps.home,
         sealedPassword: secretbox.seal(password, passwordContext(id)),
-      });
-      if (!row) throw conflict(`a database named "${spec.name}" exists already`);
-      return row;
-    }, options);
+      },
+      { databases: limit, branches: limits.branches },
+    );
+    switch (reservation.outcome) {
+      case 'reserved':
+        return reservation.record;
+      case 'name taken':
+        throw conflict(`a database named "${spec.name}" exists already`);
+      case 'too many databases':
+        throw unprocessable(`database quota exceeded: this account may have ${limit} databases`);
+      case 'too many branches':
+        throw unprocessable(
+          `branch quota exceeded: a database may have ${limits.branches} branches`,
+        );
+    }
   }
 
   /**

@@ -28,25 +28,21 @@ export async function countDatabases(db: Queryable, accountKey: string): Promise
   return rows[0]!.count;
 }
 
-export async function countBranches(db: Queryable, parentId: string): Promise<number> {
-  const { rows } = await db.query<{ count: number }>(
-    'select count(*)::int as count from databases where parent_database_id = $1',
-    [parentId],
-  );
-  return rows[0]!.count;
-}
+export type Reservation =
+  | { outcome: 'reserved'; record: DatabaseRecord }
+  | { outcome: 'name taken' | 'too many databases' | 'too many branches' };
 
-/** Takes the name. Answers undefined if the account has a database of that name. */
-export async function insertDatabase(
-  tx: Queryable,
+/** Takes the name and a place in the quotas with a row that is not ready yet. */
+export async function reserveDatabase(
+  db: Queryable,
   database: NewDatabase,
-): Promise<DatabaseRecord | undefined> {
-  const { rows } = await tx.query<DatabaseRecord>(
-    `insert into databases
-       (id, account_key, name, region, project_id, parent_database_id, home, admin_password_sealed)
-     values ($1, $2, $3, $4, $5, $6, $7, $8)
-     on conflict (account_key, name) do nothing
-     returning ${columns}`,
+  limits: { databases: number; branches: number },
+): Promise<Reservation> {
+  const { rows } = await db.query<DatabaseRecord & { outcome: Reservation['outcome'] }>(
+    `select outcome, ${columns} from (
+       select outcome, (reserved).*
+       from reserve_database($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+     ) as reservation`,
     [
       database.id,
       database.accountKey,
@@ -56,9 +52,12 @@ export async function insertDatabase(
       database.parentDatabaseId,
       database.home,
       database.sealedPassword,
+      limits.databases,
+      limits.branches,
     ],
   );
-  return rows[0];
+  const { outcome, ...record } = rows[0]!;
+  return outcome === 'reserved' ? { outcome, record } : { outcome };
 }
 
 export async function setReady(db: Queryable, id: string, ready: boolean): Promise<boolean> {
