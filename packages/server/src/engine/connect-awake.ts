@@ -14,6 +14,8 @@ const passing = new Set([
   'ENOENT',
   'EPIPE',
 ]);
+/** A connection that was cut while it was made, in the words of `pg` and of wire/backend.ts. */
+const cut = /^(?:Connection terminated|server closed the connection)/;
 const patienceMs = 10_000;
 
 export interface AwakeConnection<T> {
@@ -35,13 +37,15 @@ export async function connectAwake<T>(
       return { connection: await connect(lease), lease };
     } catch (error) {
       lease.release();
-      const { code } = error as { code?: unknown };
-      const passes = lease.signal.aborted || (typeof code === 'string' && passing.has(code));
+      const passes = lease.signal.aborted || isPassing(error as NodeJS.ErrnoException);
       if (!passes || Date.now() > deadline) throw error;
     }
     await untilAborted(lease.signal, 20);
   }
 }
+
+const isPassing = ({ code, message }: NodeJS.ErrnoException) =>
+  code === undefined ? cut.test(message) : passing.has(code);
 
 /** The news of a server's end is a moment behind its end. */
 async function untilAborted(signal: AbortSignal, timeoutMs: number): Promise<void> {
