@@ -92,7 +92,7 @@ export function createThreads<Job>(
 
   return {
     warm() {
-      while (threads.size < size) rest(start());
+      while (!closed && threads.size < size) rest(start());
     },
     run(job, urgency = 'foreground') {
       if (closed) return Promise.reject(new Error(`the threads for ${name} are closed`));
